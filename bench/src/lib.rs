@@ -8,6 +8,7 @@ pub mod cluster;
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;
+pub mod failover;
 pub mod generator;
 pub mod kept;
 pub mod messages;

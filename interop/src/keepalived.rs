@@ -58,6 +58,15 @@ impl Keepalived {
         let _ = self.process.wait(Duration::from_secs(5));
     }
 
+    /// Asks it to end (SIGTERM), so that it gives the address back, and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn terminate(&mut self) {
+        self.process.signal("TERM");
+        assert!(self.process.wait(Duration::from_secs(5)).is_some(), "keepalived ends:\n{}", self.log());
+    }
+
     /// What it has said so far.
     #[must_use]
     pub fn log(&self) -> String {

@@ -17,6 +17,7 @@ mod caller;
 pub mod checker;
 pub mod crowd;
 mod databases;
+pub mod failover;
 mod kamailio;
 mod keepalived;
 mod linphone;

@@ -60,7 +60,7 @@ impl Machine {
         output.unwrap_or_else(|error| panic!("{}: {error}", program.display()))
     }
 
-    fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         match self.network() {
             Some(network) => network.inside(what),
             None => what(),
@@ -135,6 +135,22 @@ impl Lan {
     /// When it [cannot](Self::can_cut_off).
     pub fn heal(&self, number: usize) {
         self.switch().expect("a switch").run("ip", &format!("link set port{number} up"));
+    }
+
+    /// Cuts a machine off from all others, which its own link does not tell it: as where a switch fails behind it.
+    ///
+    /// # Panics
+    /// When it [cannot](Self::can_cut_off).
+    pub fn cut_off_unnoticed(&self, number: usize) {
+        self.switch().expect("a switch").run("ip", &format!("link set port{number} nomaster"));
+    }
+
+    /// Ends [`Lan::cut_off_unnoticed`].
+    ///
+    /// # Panics
+    /// When it [cannot](Self::can_cut_off).
+    pub fn heal_unnoticed(&self, number: usize) {
+        self.switch().expect("a switch").run("ip", &format!("link set port{number} master switch"));
     }
 
     fn switch(&self) -> Option<&Namespace> {

@@ -63,6 +63,17 @@ impl Phone {
         Phone::launch(name, &format!("sip_listen {listen}\nnet_interface {host}\n"), &["-4"], network)
     }
 
+    /// Like [`Phone::start`], a phone that asks this name server for its servers.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start_asking(name: &'static str, names: SocketAddr) -> Phone {
+        let (host, port) = (Ipv4Addr::LOCALHOST, free_port_pair());
+        let settings = format!("sip_listen {host}:{port}\nnet_interface {host}\ndns_server {names}\n");
+        Phone::launch(name, &settings, &["-4"], None)
+    }
+
     /// Starts a phone that has the IPv4 and the IPv6 address of this interface, and chooses its ports.
     ///
     /// # Panics
@@ -153,6 +164,20 @@ impl Phone {
             "<sip:{name}@example.com;transport=tcp>;auth_pass=\"secret of {name}\";regint=600;sipnat=outbound;\
              outbound=\"sip:{address};transport=tcp\""
         ))
+    }
+
+    /// Like [`Phone::register_outbound`], with a flow to each of two servers, and waits until it has both.
+    ///
+    /// # Panics
+    /// When it does not get both.
+    pub fn register_flows(&mut self, [first, second]: [SocketAddr; 2]) {
+        let name = self.name;
+        let account = format!(
+            "<sip:{name}@example.com;transport=tcp>;auth_pass=\"secret of {name}\";regint=600;sipnat=outbound;\
+             outbound=\"sip:{first};transport=tcp\";outbound2=\"sip:{second};transport=tcp\""
+        );
+        assert_eq!(self.register_account(&account).kind, "REGISTER_OK");
+        self.expect("REGISTER_OK");
     }
 
     /// Like [`Phone::register`], with an account in baresip's own notation.

@@ -1,5 +1,6 @@
 //! The server under test.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::io::Write as _;
@@ -288,6 +289,18 @@ impl Server {
     pub fn targets(&self) -> Vec<Value> {
         let answer = self.ctl("targets");
         answer["targets"].as_array().unwrap_or_else(|| panic!("no list of targets in {answer}")).clone()
+    }
+
+    /// The addresses of record that it has contacts of, as `ctl registrations` lists them: of at most 10,000 contacts.
+    ///
+    /// # Panics
+    /// When the command fails or its answer has no list.
+    #[must_use]
+    pub fn registered(&self) -> BTreeSet<String> {
+        let text = self.control(&["registrations", "--limit", "10000", "--json"]);
+        let answer: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}"));
+        let rows = answer["registrations"].as_array().unwrap_or_else(|| panic!("no registrations in {answer}"));
+        rows.iter().filter_map(|row| row["aor"].as_str().map(str::to_owned)).collect()
     }
 
     /// What `check --connect --json` prints, whatever it finds.

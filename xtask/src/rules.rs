@@ -74,8 +74,18 @@ const ALL_FOR_BINARIES: &[&str] = core_and![
 /// What another shell shares with the other benchmarks: its surroundings and its reports. The socket that stamps what it receives is
 /// for who measures how long messages wait.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench", "net"];
-const FOR_BENCHMARKS: &[&str] =
-    core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "plan", "allocations"];
+const FOR_BENCHMARKS: &[&str] = core_and![
+    "net",
+    "journal",
+    "store",
+    "control",
+    "worker",
+    "persistence",
+    "traffic",
+    "plan",
+    "interop",
+    "allocations"
+];
 
 /// The table of allowed arrows. A crate that is missing here is an error, so a new crate begins with a line here.
 pub(crate) const CRATES: &[Rule] = &[
@@ -156,7 +166,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger", "bin/strowger", Group::Leaf, ALL_FOR_BINARIES),
     rule("strowger-bench", "bench", Group::Tools, FOR_BENCHMARKS),
     rule("strowger-architectures", "bench/architectures", Group::Leaf, CORE_AND_BENCHMARKS),
-    rule("strowger-interop", "interop", Group::Leaf, &["sql", "watch"]),
+    rule("strowger-interop", "interop", Group::Tools, &["sql", "watch"]),
     rule("xtask", "xtask", Group::Leaf, &[]),
 ];
 

@@ -98,6 +98,21 @@ impl Ground<'_> {
         };
         u16::try_from(fits.into_iter().find_map(of)?).ok().map(ListenerId)
     }
+
+    /// Whether a binding of another server is reached through that server only: by its connection, or through a translation
+    /// that is open for its address, where that address is not ours too.
+    pub(crate) fn is_elsewhere(&self, state: &State<'_>) -> bool {
+        let by_address = state.translated && !self.shares_address(state);
+        state.parts.path.is_empty() && (state.connection.is_some() || by_address)
+    }
+
+    /// Whether this server listens where a REGISTER came in at another one: at an address that goes from one machine to another,
+    /// so that datagrams from there reach the phone whoever sends them. Loopback addresses are each machine's own.
+    fn shares_address(&self, state: &State<'_>) -> bool {
+        let address = state.listener.address;
+        let is_own = address.ip().is_unspecified() || address.ip().to_canonical().is_loopback();
+        !state.transport.is_reliable() && !is_own && self.listeners.contains(&(state.transport, address))
+    }
 }
 
 /// Where a record comes from.
@@ -125,7 +140,7 @@ impl Origin {
             Self::Staged { closed } => (bound.is_none() || bound != closed).then_some((flow, expires)),
             Self::Member if expires <= ground.now => None,
             // Only its own server reaches it.
-            Self::Member if is_elsewhere(state) => Some((flow, expires)),
+            Self::Member if ground.is_elsewhere(state) => Some((flow, expires)),
             Self::Member => {
                 let listener = ground.listener(state)?;
                 Some((Flow::new(listener, flow.transport, flow.peer), expires))
@@ -137,10 +152,4 @@ impl Origin {
             }
         }
     }
-}
-
-/// Whether a binding of another server is reached through that server: by its connection, or through a translation that is open
-/// for it.
-pub(crate) const fn is_elsewhere(state: &State<'_>) -> bool {
-    state.parts.path.is_empty() && (state.connection.is_some() || state.translated)
 }

@@ -3,15 +3,16 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::Timestamp;
 
 use crate::binding::Binding;
+use crate::ground::Ground;
 use crate::instance::check_contact;
 use crate::locations::Applied;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
 use crate::update::ContactUpdate;
+use crate::versions::{Change, ContactKey};
 
 pub(crate) type Indices = SmallVec<[u32; 8]>;
 
@@ -51,7 +52,7 @@ impl Stripe {
     /// What `contacts` come to, without changing anything.
     pub(crate) fn plan<'u, 'a>(
         &self,
-        now: Timestamp,
+        ground: &Ground<'_>,
         (aor, hash): (&[u8], u32),
         policy: &Policy,
         contacts: &'u [ContactUpdate<'a>],
@@ -59,7 +60,7 @@ impl Stripe {
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
         let mut current = Current::new();
-        for known in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
+        for known in self.of(aor, hash).filter(|(_, binding)| ground.now < binding.expires) {
             current.push(known);
         }
         plan.before = current.len();
@@ -74,7 +75,8 @@ impl Stripe {
                 if !is_same(binding, contact) {
                     continue;
                 }
-                if !call.is_after(binding) {
+                let is_repeated = lifetime.is_some() && self.has_taken_elsewhere(ground, binding, call);
+                if !call.is_after(binding) && !is_repeated {
                     return Err(Refusal::OutOfOrder);
                 }
                 is_known = true;
@@ -82,7 +84,9 @@ impl Stripe {
                     plan.replaced.push(*index);
                 }
             }
-            if self.versions.is_before_mark(contact.key(aor), call) {
+            let key = contact.key(aor);
+            let is_repeated = lifetime.is_none() && self.has_removed_elsewhere(ground, key, call);
+            if self.versions.is_before_mark(key, call) && !is_repeated {
                 return Err(Refusal::OutOfOrder);
             }
             // Of what is not there, another server may have it. There are no more than an address may have.
@@ -109,6 +113,20 @@ impl Stripe {
     }
 }
 
+impl Stripe {
+    /// Whether another server has taken this very update. A client repeats what that one has not answered: it may have died before.
+    fn has_taken_elsewhere(&self, ground: &Ground<'_>, binding: &Binding, call: Call) -> bool {
+        let version = || self.versions.of(binding.text.parts().contact());
+        call.is_of(binding) && ground.is_of_other(version())
+    }
+
+    /// The same of a removal.
+    fn has_removed_elsewhere(&self, ground: &Ground<'_>, contact: ContactKey, call: Call) -> bool {
+        let is_of_other = |change: Change| change.call == call && ground.is_of_other(change.version);
+        self.versions.mark_of(contact).is_some_and(|mark| is_of_other(mark.change))
+    }
+}
+
 /// The client's numbering of its updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -121,6 +139,11 @@ impl Call {
     /// Whether an update of this number may change `binding`.
     pub(crate) fn is_after(self, binding: &Binding) -> bool {
         binding.call_id != self.id || binding.cseq < self.cseq
+    }
+
+    /// Whether it is an update of this number that has made `binding`.
+    fn is_of(self, binding: &Binding) -> bool {
+        binding.call_id == self.id && binding.cseq == self.cseq
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changes of contacts that several servers share: of each contact the newest counts, whoever made it.
 
 use crate::binding::{Binding, Place, Preference};
-use crate::ground::{Ground, Origin, is_elsewhere};
+use crate::ground::{Ground, Origin};
 use crate::piece::Piece;
 use crate::plan::Call;
 use crate::record::{self, Record, Removal, State};
@@ -128,7 +128,7 @@ impl Stripe {
             };
             return self.put_removal(ground, state.parts.aor, index, Removal { contact, change });
         };
-        let is_elsewhere = matches!(origin, Origin::Member) && is_elsewhere(state);
+        let is_elsewhere = matches!(origin, Origin::Member) && ground.is_elsewhere(state);
         let was_of_other = known.is_some_and(|known| known.change.version.member() != state.version.member());
         let was_outlasted =
             index.and_then(|index| self.bindings.get(index)).is_some_and(|old| old.place.is_outlasted());

@@ -130,7 +130,7 @@ impl Stripe {
         }
         match &order.update.kind {
             UpdateKind::Contacts(contacts) if !contacts.is_empty() => {
-                self.plan(ground.now, (aor, hash), order.policy, contacts, order.call).map(Some)
+                self.plan(ground, (aor, hash), order.policy, contacts, order.call).map(Some)
             }
             UpdateKind::Contacts(_) | UpdateKind::Fetch | UpdateKind::RemoveAll => Ok(None),
         }

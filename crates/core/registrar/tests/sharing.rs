@@ -195,6 +195,24 @@ fn a_removal_that_was_heard_of_first_keeps_what_it_removed_away() {
 }
 
 #[test]
+fn register_that_comes_again_to_another_server_is_taken_there() {
+    let (one, two) = (Server::new(1, 0), Server::new(2, 0));
+    let (now, from) = (at_s(10), source("192.0.2.1:5060"));
+    let bind = |cseq| register("a", cseq, "Contact: <sip:alice@192.0.2.1>");
+    let remove = |cseq| register("a", cseq, "Contact: <sip:alice@192.0.2.1>;expires=0");
+    two.take(now, &one.register(now, &from, &bind(2))[0]);
+    assert!(two.register(now, &from, &remove(2)).is_empty(), "it is another REGISTER of this number");
+    assert!(!two.register(now, &from, &bind(2)).is_empty(), "the first server may have died before it answered");
+    assert!(two.register(now, &from, &bind(2)).is_empty(), "its own it answers again without that");
+    assert!(two.register(now, &from, &bind(1)).is_empty(), "what is older");
+    assert_eq!(two.uris(now).len(), 1);
+    two.take(now, &one.register(now, &from, &remove(3))[0]);
+    assert!(two.register(now, &from, &bind(3)).is_empty(), "what was removed stays away");
+    assert!(!two.register(now, &from, &remove(3)).is_empty());
+    assert!(two.uris(now).is_empty());
+}
+
+#[test]
 fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let now = at_s(10);
@@ -225,6 +243,35 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
     assert_eq!(told.len(), 1);
     two.take(now, &told[0]);
     assert!(two.uris(now).is_empty());
+}
+
+#[test]
+fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
+    let (one, two) = (Server::new(1, 0), Server::new(2, 0));
+    let elsewhere = [(Transport::Udp, "192.0.2.102:5060".parse().expect("an address"))];
+    let three = Locations::new(2, 7).listening_at(elsewhere);
+    let three = Server {
+        locations: three.shared_by(MemberId::new(3).expect("a number"), Policy::default().expires_max),
+        ahead_s: 0,
+    };
+    three.locations.begin(BEGAN);
+    let now = at_s(10);
+    let behind = Source { via_sent_by_matches: false, ..source("198.51.100.7:40000") };
+    let record = one.register(now, &behind, &register("a", 1, "Contact: <sip:alice@10.0.0.1>"));
+    let targets = |server: &Server| {
+        let mut targets = Vec::new();
+        server.take(now, &record[0]);
+        server.locations.set_others(Vec::new());
+        server.locations.lookup(now, AOR, &mut targets);
+        targets
+    };
+    let found = targets(&two);
+    assert_eq!(
+        (found.len(), found[0].holder, found[0].flow.peer),
+        (1, None, behind.flow.peer),
+        "the other one is dead"
+    );
+    assert!(targets(&three).is_empty(), "who has another address is let in by no translation");
 }
 
 #[test]

@@ -141,7 +141,14 @@ impl Places<'_> {
             return self.of_path(&binding.path, request_uri, found);
         }
         if let Some(holder) = binding.holder {
-            return self.of_path(&path_through(self.ring, holder, &binding.flow), request_uri, found);
+            let before = found.len();
+            self.of_path(&path_through(self.ring, holder, &binding.flow), request_uri, found)?;
+            // Many phones are reached through that member.
+            let through_member = found.get_mut(before..).unwrap_or_default().iter_mut();
+            through_member
+                .filter(|place| !matches!(place.reach, Reach::Flow { .. }))
+                .for_each(|place| place.reach = Reach::Shared);
+            return Some(());
         }
         let from = Self { exit: binding.flow.listener, ..*self };
         let by_flow = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
@@ -218,8 +225,8 @@ impl Places<'_> {
         //= rfc3263#4.3
         // Who failed lately is tried after the others. Not so where no state is kept: a retransmission goes the way of what
         // it repeats, whatever has happened since (RFC 3261 §16.11).
-        if places.len() > 1 && *stateless != Stateless::Always {
-            places.sort_by_key(|place| self.is_out(place));
+        if *stateless != Stateless::Always {
+            self.put_silent_last(&mut places[..]);
         }
         found.push(result);
         Ok(())
@@ -469,6 +476,13 @@ impl Places<'_> {
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
         located.order(self.choice.number(), |hop| self.outages.is_out(self.now, hop), &mut hops);
         hops.into_iter().filter_map(|hop| self.flow_to(hop)).collect()
+    }
+
+    /// Puts those last that failed lately.
+    pub(crate) fn put_silent_last(&self, places: &mut [Place]) {
+        if places.len() > 1 {
+            places.sort_by_key(|place| self.is_out(place));
+        }
     }
 
     fn is_out(&self, place: &Place) -> bool {

@@ -330,6 +330,10 @@ impl Question<'_> {
         if targets.len() == before {
             return Way::refuse(Status::TEMPORARILY_UNAVAILABLE);
         }
+        // A flow is the last choice while the member that has it is silent.
+        if stateless != Stateless::Always {
+            targets.iter_mut().skip(before).for_each(|target| places.put_silent_last(&mut target.places));
+        }
         Way::forward(stateless)
     }
 

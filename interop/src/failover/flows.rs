@@ -1,0 +1,97 @@
+//! Phones with a flow to each of two servers (RFC 5626 §4.2), which share registrations: who calls reaches a phone by the other flow
+//! when the server of one is dead.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::members;
+use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
+use crate::machine::{Lan, Machine};
+use crate::{Config, Namespace, Server};
+
+/// `proxy.failover_timeout`: how long a call waits for a member that may be dead.
+const FAILOVER: Duration = Duration::from_secs(1);
+
+/// Phones with two flows.
+#[derive(Debug)]
+pub struct Flows;
+
+/// The only one.
+pub const FLOWS: Flows = Flows;
+
+impl Method for Flows {
+    fn name(&self) -> &'static str {
+        "second-flow"
+    }
+
+    fn describe(&self) -> &'static str {
+        "the phone's second flow, by TCP (RFC 5626); `proxy.failover_timeout = \"1s\"`; the member of the newest flow dies, callers ask the other"
+    }
+
+    fn faults(&self) -> &'static [Fault] {
+        &[Fault::Process, Fault::Machine]
+    }
+
+    fn is_available(&self) -> bool {
+        Namespace::available(&["ip", "nsenter"])
+    }
+
+    fn times(&self, fault: Fault) -> Option<Times> {
+        // A machine that is there says at once that nobody listens.
+        let wait = if fault == Fault::Machine { FAILOVER } else { Duration::ZERO };
+        Some(Times { retry: wait, detection: wait, replication: Duration::from_millis(1) })
+    }
+
+    fn start(&self) -> Box<dyn Site> {
+        let lan = Lan::new(2);
+        let machines = [lan.machine(0), lan.machine(1)];
+        let servers = members::start_peers_with(&machines, |config| {
+            let proxy = format!("failover_timeout = \"{}ms\"", FAILOVER.as_millis());
+            Config { tcp: true, proxy, ..config }
+        });
+        let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
+        let phones = Phones::by_flows(lan.clients(), &callees(), &addresses);
+        servers.iter().for_each(|server| members::wait_until_registered(server, 2 * PHONES));
+        Box::new(Pair { phones, servers, lan })
+    }
+}
+
+/// Two members, the second of which dies. What stands first goes first at the end.
+#[derive(Debug)]
+struct Pair {
+    phones: Phones,
+    servers: Vec<Server>,
+    lan: Lan,
+}
+
+impl Site for Pair {
+    fn clients(&self) -> &Machine {
+        self.lan.clients()
+    }
+
+    fn servers(&self) -> Vec<SocketAddr> {
+        vec![self.servers[0].address()]
+    }
+
+    fn phones(&self) -> &Phones {
+        &self.phones
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Machine => self.lan.cut_off(1),
+            _ => self.servers[1].kill(),
+        }
+    }
+
+    fn survivor(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    fn mend(&mut self, fault: Fault) {
+        match fault {
+            Fault::Machine => self.lan.heal(1),
+            _ => self.servers[1].restart_on(&self.lan.machine(1)),
+        }
+    }
+}

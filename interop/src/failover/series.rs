@@ -1,0 +1,108 @@
+//! What became of requests that were begun one after the other, and for how long they failed.
+
+use std::time::{Duration, Instant};
+
+/// How long an answer may take that is not late.
+pub const LATE: Duration = Duration::from_millis(500);
+
+/// One call or registration.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    /// When it was begun.
+    pub began: Instant,
+    /// How long it took, where it succeeded.
+    pub took: Option<Duration>,
+}
+
+impl Attempt {
+    fn is_good(&self) -> bool {
+        self.took.is_some_and(|took| took <= LATE)
+    }
+}
+
+/// What became of all of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Series {
+    /// How many were begun.
+    pub offered: u64,
+    /// How many did not succeed.
+    pub failed: u64,
+    /// How many succeeded [late](LATE).
+    pub late: u64,
+    /// From the beginning of the last good one before the first that failed or was late, to that of the first good one after the last
+    /// of these; zero where none failed or was late.
+    pub outage: Duration,
+    /// The longest time that one took which succeeded.
+    pub longest: Duration,
+    /// What all that succeeded took longer than the median one, together.
+    pub delay: Duration,
+}
+
+impl Series {
+    /// Of these, in the order in which they began.
+    #[must_use]
+    pub fn of(attempts: &[Attempt]) -> Series {
+        let count = |is: fn(&&Attempt) -> bool| attempts.iter().filter(is).count() as u64;
+        Series {
+            offered: attempts.len() as u64,
+            failed: count(|attempt| attempt.took.is_none()),
+            late: count(|attempt| attempt.took.is_some_and(|took| took > LATE)),
+            outage: outage(attempts),
+            longest: attempts.iter().filter_map(|attempt| attempt.took).max().unwrap_or_default(),
+            delay: delay(attempts),
+        }
+    }
+}
+
+fn delay(attempts: &[Attempt]) -> Duration {
+    let mut times: Vec<Duration> = attempts.iter().filter_map(|attempt| attempt.took).collect();
+    times.sort_unstable();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    times.into_iter().map(|time| time.saturating_sub(median)).sum()
+}
+
+fn outage(attempts: &[Attempt]) -> Duration {
+    let is_bad = |attempt: &Attempt| !attempt.is_good();
+    let (Some(first), Some(last)) = (attempts.iter().position(is_bad), attempts.iter().rposition(is_bad)) else {
+        return Duration::ZERO;
+    };
+    // Where there is no good one before, or after, the outage is at least as long as what was seen of it.
+    let before = &attempts[first.saturating_sub(1)];
+    let after = attempts.get(last + 1).unwrap_or(&attempts[last]);
+    after.began - before.began
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(took_ms: &[Option<u64>]) -> Series {
+        let start = Instant::now();
+        let attempt = |(number, took): (u64, &Option<u64>)| Attempt {
+            began: start + Duration::from_millis(number * 100),
+            took: took.map(Duration::from_millis),
+        };
+        Series::of(&(0..).zip(took_ms).map(attempt).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn outage_lasts_from_the_last_good_one_to_the_first_after_which_all_are_good() {
+        let found = series(&[Some(1), Some(2), None, Some(3), Some(600), Some(4), Some(5)]);
+        assert_eq!((found.offered, found.failed, found.late), (7, 1, 1));
+        assert_eq!((found.outage, found.longest), (Duration::from_millis(400), Duration::from_millis(600)));
+        // The median is 4 ms.
+        assert_eq!(found.delay, Duration::from_millis(597));
+    }
+
+    #[test]
+    fn where_all_is_good_there_is_no_outage() {
+        assert_eq!(series(&[Some(1), Some(2)]).outage, Duration::ZERO);
+        assert_eq!(series(&[]), Series::default());
+    }
+
+    #[test]
+    fn outage_that_does_not_end_is_as_long_as_was_looked() {
+        assert_eq!(series(&[Some(1), None, None]).outage, Duration::from_millis(200));
+        assert_eq!(series(&[None, Some(1)]).outage, Duration::from_millis(100));
+    }
+}

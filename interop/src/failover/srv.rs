@@ -1,0 +1,157 @@
+//! An edge proxy that finds the members by SRV records, and asks the next one of them when the first is silent (RFC 3263 §4.3; failover
+//! paper, section 3.2). Clients know the edge alone.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::clients::register;
+use super::members::{self, PORT};
+use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
+use crate::bind9::Bind9;
+use crate::machine::{Lan, Machine};
+use crate::{Config, Namespace, Route, Server};
+
+/// `proxy.failover_timeout` of the edge.
+const FAILOVER: Duration = RETRY;
+const ZONE: &str = "cluster.test";
+
+/// An edge before members.
+#[derive(Debug)]
+pub struct Srv;
+
+/// The only one.
+pub const SRV: Srv = Srv;
+
+impl Method for Srv {
+    fn name(&self) -> &'static str {
+        "srv"
+    }
+
+    fn describe(&self) -> &'static str {
+        "the next target of SRV records, at an edge proxy with `proxy.failover_timeout = \"500ms\"`"
+    }
+
+    fn faults(&self) -> &'static [Fault] {
+        &[Fault::Process, Fault::Machine]
+    }
+
+    fn is_available(&self) -> bool {
+        Namespace::available(&["ip", "nsenter"]) && Bind9::available()
+    }
+
+    fn times(&self, fault: Fault) -> Option<Times> {
+        // The edge asks as clients do.
+        Times::of_clients(fault, Duration::from_millis(1))
+    }
+
+    fn start(&self) -> Box<dyn Site> {
+        let lan = Lan::new(2);
+        let machines = [lan.machine(0), lan.machine(1)];
+        let servers = members::start_peers(&machines);
+        let names = Names::start(lan.clients(), &servers);
+        let edge = edge(lan.clients(), names.address).start_in(lan.clients().network());
+        let phones = Phones::on(lan.clients());
+        register(lan.clients(), edge.address(), &callees(), phones.address());
+        servers.iter().for_each(|server| members::wait_until_registered(server, PHONES));
+        Box::new(Edge { phones, edge, servers, lan, _names: names })
+    }
+}
+
+fn edge(machine: &Machine, names: SocketAddr) -> Config {
+    Config {
+        host: machine.address().into(),
+        port: PORT,
+        domains: vec!["edge.test"],
+        users: Vec::new(),
+        proxy: format!("failover_timeout = \"{}ms\"", FAILOVER.as_millis()),
+        routes: vec![Route { domain: "example.com", action: "proxy", targets: vec![format!("sip:{ZONE}")] }],
+        more: format!("\n[dns]\nservers = [\"{names}\"]\n"),
+        ..Config::open()
+    }
+}
+
+/// A name server on a machine, which lives no longer than the thread that has started it.
+#[derive(Debug)]
+struct Names {
+    address: SocketAddr,
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Names {
+    /// Names the servers, the first one first.
+    fn start(machine: &Machine, servers: &[Server]) -> Names {
+        let record = |(number, server): (usize, &Server)| {
+            let address = server.address();
+            let (priority, port, ip) = (10 * number, address.port(), address.ip());
+            format!("_sip._udp IN SRV {priority} 0 {port} m{number}\nm{number} IN A {ip}\n")
+        };
+        let records: String = servers.iter().enumerate().map(record).collect();
+        let (tell, told) = channel();
+        let (end, ended) = channel::<()>();
+        let machine = machine.clone();
+        let thread = thread::spawn(move || {
+            machine.inside(move || {
+                let named = Bind9::start(ZONE, 5, &records);
+                // Whoever asked may have given up.
+                let _ = tell.send(named.address());
+                let _ = ended.recv();
+            });
+        });
+        let address = told.recv().expect("the name server starts");
+        Names { address, end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        self.end.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The edge, and two members. What stands first goes first at the end.
+#[derive(Debug)]
+struct Edge {
+    phones: Phones,
+    edge: Server,
+    servers: Vec<Server>,
+    lan: Lan,
+    _names: Names,
+}
+
+impl Site for Edge {
+    fn clients(&self) -> &Machine {
+        self.lan.clients()
+    }
+
+    fn servers(&self) -> Vec<SocketAddr> {
+        vec![self.edge.address()]
+    }
+
+    fn phones(&self) -> &Phones {
+        &self.phones
+    }
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Machine => self.lan.cut_off(0),
+            _ => self.servers[0].kill(),
+        }
+    }
+
+    fn survivor(&self) -> &Server {
+        &self.servers[1]
+    }
+
+    fn mend(&mut self, fault: Fault) {
+        match fault {
+            Fault::Machine => self.lan.heal(0),
+            _ => self.servers[0].restart_on(&self.lan.machine(0)),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What callers notice when a server dies and whoever asks knows another one: the client itself, or a proxy before the servers. Skipped
+//! where a program is not installed; networks of their own are made, so only root can run those without a phone.
+
+use std::time::Duration;
+
+use strowger_interop::bind9::Bind9;
+use strowger_interop::failover::{
+    self, Fault, Load, Method, RETRY, SECOND_BY_ENGINE, SECOND_BY_PEERS, SRV, members_on_this_machine,
+};
+use strowger_interop::{PATIENCE, Phone, Program, Server, poll};
+
+/// How long callers may find nobody: until one has waited for the server that is silent, and the clients' rates.
+const OUTAGE: Duration = Duration::from_secs(2);
+
+#[test]
+fn client_asks_its_second_registrar_when_the_machine_of_the_first_is_silent() {
+    nobody_fails(&SECOND_BY_PEERS, Fault::Machine);
+}
+
+#[test]
+fn proxy_asks_the_next_server_of_srv_records_when_the_first_is_silent() {
+    nobody_fails(&SRV, Fault::Machine);
+}
+
+#[test]
+fn calls_go_on_while_sentinels_replace_the_master_of_the_engine() {
+    if !SECOND_BY_ENGINE.is_available() {
+        return;
+    }
+    let outcome = failover::run(&SECOND_BY_ENGINE, Fault::Engine, &Load::SHORT);
+    assert_eq!((outcome.calls.failed, outcome.calls.late), (0, 0), "{outcome:?}");
+    // A REGISTER is refused that no engine can take, and nothing that was acknowledged is lost.
+    assert!(outcome.refused.keys().all(|status| *status == 503), "{outcome:?}");
+    assert_eq!((outcome.away, outcome.lost), (0, 0), "{outcome:?}");
+}
+
+fn nobody_fails(method: &dyn Method, fault: Fault) {
+    if !method.is_available() {
+        return;
+    }
+    let outcome = failover::run(method, fault, &Load::SHORT);
+    assert!(outcome.calls.offered > 100 && outcome.registrations.offered > 50, "{outcome:?}");
+    // One that had been told 100 Trying waits for the server that told it.
+    assert!(outcome.calls.failed <= 1 && outcome.registrations.failed == 0, "{outcome:?}");
+    assert!(outcome.calls.longest >= RETRY, "somebody met the silence: {outcome:?}");
+    assert!(outcome.calls.outage.max(outcome.registrations.outage) <= OUTAGE, "{outcome:?}");
+    assert_eq!(outcome.away, 0, "{outcome:?}");
+}
+
+#[test]
+fn phone_calls_and_registers_by_the_second_server_of_its_domain() {
+    if !Program::Baresip.available() || !Bind9::available() {
+        return;
+    }
+    let [mut one, two] = members_on_this_machine();
+    let record =
+        |(priority, server): (u8, &Server)| format!("_sip._tcp IN SRV {priority} 0 {} m\n", server.address().port());
+    let records: String = [(1, &one), (2, &two)].into_iter().map(record).collect();
+    let named = Bind9::start("example.com", 5, &format!("{records}m IN A 127.0.0.1\n"));
+    let (mut alice, mut bob) = (phone("alice", &named), phone("bob", &named));
+    wait_until("both members have both", || [&one, &two].iter().all(|server| server.registrations() == 2));
+    assert!(one.control(&["registrations"]).lines().skip(1).all(|row| row.ends_with(" 1")), "at the first server");
+    alice.call(&mut bob);
+    one.kill();
+    wait_until("the other member knows", || two.status()["cluster"]["members"][0]["alive"] == false);
+    // He has lost his connection, and registers anew; a phone that does not is away, for it is reached by that alone.
+    let mut bob = {
+        drop(bob);
+        phone("bob", &named)
+    };
+    alice.call(&mut bob);
+}
+
+/// A phone of `example.com` that finds the servers of that by the DNS.
+fn phone(name: &'static str, named: &Bind9) -> Phone {
+    let mut phone = Phone::start_asking(name, named.address());
+    let account = format!("<sip:{name}@example.com;transport=tcp>;auth_pass=\"secret of {name}\";regint=600");
+    assert_eq!(phone.register_account(&account).kind, "REGISTER_OK");
+    phone
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
+}

@@ -1,0 +1,32 @@
+//! A second proxy with a second database: P1 and D1 die, and P2 with D2 serves whom P1 has registered. Networks of their own are made, so
+//! only root can run these; skipped where MariaDB is not installed.
+
+use std::time::Duration;
+
+use strowger_interop::failover::{self, DATABASE, Fault, Load, Method as _};
+
+/// How long callers may find nobody.
+const OUTAGE: Duration = Duration::from_secs(2);
+
+#[test]
+fn second_proxy_has_what_the_first_has_acknowledged_when_that_dies_with_its_database() {
+    after(Fault::ProcessAndEngine);
+}
+
+#[test]
+fn first_proxy_goes_on_with_the_second_database_when_its_own_dies() {
+    after(Fault::Engine);
+}
+
+fn after(fault: Fault) {
+    if !DATABASE.is_available() {
+        return;
+    }
+    let outcome = failover::run(&DATABASE, fault, &Load::SHORT);
+    println!("{fault}: {} away, {} lost of {}: {outcome:?}", outcome.away, outcome.lost, outcome.acknowledged);
+    assert!(outcome.calls.offered > 100 && outcome.registrations.offered > 50, "{outcome:?}");
+    assert_eq!(outcome.calls.failed, 0, "{outcome:?}");
+    assert!(outcome.calls.outage <= OUTAGE, "{outcome:?}");
+    // What D1 had not sent yet is away until it is back. A few a second register, and it sends within milliseconds.
+    assert!(outcome.away <= 2 && outcome.lost == 0, "{outcome:?}");
+}

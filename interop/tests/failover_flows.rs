@@ -1,0 +1,45 @@
+//! Phones with a flow to each of two servers (RFC 5626), of which one dies. Skipped where a program is not installed; networks of their own
+//! are made, so only root can run the one without a phone.
+
+use std::time::Duration;
+
+use strowger_interop::failover::{self, FLOWS, Fault, Load, Method as _, members_on_this_machine};
+use strowger_interop::{PATIENCE, Phone, Program, poll};
+
+/// How long a caller may wait, and for how long calls may be late.
+const GOAL: Duration = Duration::from_secs(2);
+
+#[test]
+fn calls_go_by_the_second_flow_when_the_machine_of_the_first_is_silent() {
+    if !FLOWS.is_available() {
+        return;
+    }
+    let outcome = failover::run(&FLOWS, Fault::Machine, &Load::SHORT);
+    assert!(outcome.calls.offered > 100, "{outcome:?}");
+    // One that had been told 100 Trying by the member that is cut off waits for that one.
+    assert!(outcome.calls.failed <= 1, "{outcome:?}");
+    assert_eq!((outcome.registrations.failed, outcome.away), (0, 0), "{outcome:?}");
+    assert!(outcome.calls.longest <= GOAL && outcome.calls.outage <= GOAL, "{outcome:?}");
+}
+
+#[test]
+fn phone_is_called_by_either_flow_when_the_member_of_the_other_is_killed() {
+    if !Program::Baresip.available() {
+        return;
+    }
+    for killed in [0, 1] {
+        let mut servers = members_on_this_machine();
+        let addresses = [0, 1].map(|number: usize| servers[number].address());
+        let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+        bob.register_flows(addresses);
+        assert_eq!(alice.register_over("udp", addresses[1 - killed]).kind, "REGISTER_OK");
+        wait_until("both members have both flows", || servers.iter().all(|server| server.registrations() == 3));
+        alice.call(&mut bob);
+        servers[killed].kill();
+        alice.call(&mut bob);
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
+}
