@@ -38,11 +38,11 @@ pub(crate) const LOADING: Refusal =
 
 /// A REGISTER on its way through the registrar.
 #[derive(Clone, Copy)]
-struct Registering<'a, 'm> {
+pub(crate) struct Registering<'a, 'm> {
     by: Responder,
-    source: Flow,
-    message: &'m Message<'a>,
-    aor: &'m [u8],
+    pub(crate) source: Flow,
+    pub(crate) message: &'m Message<'a>,
+    pub(crate) aor: &'m [u8],
 }
 
 impl Shard {
@@ -331,7 +331,7 @@ impl Shard {
     fn confirm(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
         let Registering { by, source, message, aor } = registering;
         self.counters.registered += 1;
-        self.pass_removal(now, aor, message, update);
+        self.pass_removal(now, registering, update);
         let snapshot = Arc::clone(&self.snapshot);
         let policy = &snapshot.registrar;
         let ring = *self.proxy.ring();

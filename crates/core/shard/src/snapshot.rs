@@ -218,6 +218,11 @@ impl Snapshot {
         u16::try_from(index).ok().map(ListenerId)
     }
 
+    /// Whether it passes requests to clusters and is a member of none.
+    pub(crate) fn is_first_stage(&self) -> bool {
+        self.clusters.as_ref().is_some_and(|clusters| clusters.own.is_none())
+    }
+
     /// The rules for what a REGISTER registers.
     pub(crate) fn registrar_of(&self, message: &Message<'_>) -> &strowger_registrar::Policy {
         let passed_on = self.clusters.as_ref().filter(|_| !message.has_one_via());

@@ -9,7 +9,7 @@ use strowger_balancer::{Slot, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{Names, Outages, Question as Name};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
-use strowger_proxy::asked::Asked as AskedByMember;
+use strowger_proxy::asked::{Ask, Asked as AskedByMember};
 use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
@@ -52,12 +52,14 @@ pub(crate) struct Onward {
     pub(crate) to_targets: bool,
     /// They are those of a balanced set, which has a failover time-out of its own.
     pub(crate) balanced: Option<Duration>,
+    /// What the caller is told where nobody has anything better to say.
+    pub(crate) fallback: Option<Status>,
 }
 
 impl Onward {
     /// On to the targets that were found.
     const fn to(stateless: Stateless) -> Self {
-        Self { stateless, ring_timeout: None, along_routes: false, to_targets: false, balanced: None }
+        Self { stateless, ring_timeout: None, along_routes: false, to_targets: false, balanced: None, fallback: None }
     }
 }
 
@@ -280,9 +282,9 @@ impl Question<'_> {
     fn way_to_contacts(&self, aor: &Aor, stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         match self.standing(|| Slot::of(aor)) {
-            Some(Standing::There(owner)) => return self.way_to_owner(owner, aor, stateless, targets),
-            Some(Standing::Here { before: Some(before) }) => return self.way_of_moved(before, aor, stateless, targets),
-            Some(Standing::Here { before: None }) | None => {}
+            Some(Standing::There(owner)) => return self.way_to_owner(owner, targets),
+            Some(Standing::Here { also: Some(other) }) => return self.way_beside(other, aor, stateless, targets),
+            Some(Standing::Here { also: None }) | None => {}
         }
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
@@ -353,30 +355,26 @@ impl Question<'_> {
                 (slot, absent)
             }
         };
-        if !bindings.is_empty() {
-            return self.way_to_bindings(&bindings, Stateless::Never, targets);
-        }
         match self.standing(|| slot) {
-            Some(Standing::There(cluster) | Standing::Here { before: Some(cluster) }) => {
-                self.way_asking(cluster, &[], targets)
-            }
-            Some(Standing::Here { before: None }) | None => absent,
+            Some(Standing::There(owner)) => self.way_to_owner(owner, targets),
+            _ if !bindings.is_empty() => self.way_to_bindings(&bindings, Stateless::Never, targets),
+            Some(Standing::Here { also: Some(other) }) => self.way_asking(other, Ask::Serve, &[], targets),
+            Some(Standing::Here { also: None }) | None => absent,
         }
     }
 
-    /// With what is registered here. Whoever is registered elsewhere is left to whom that is known.
+    /// With what is registered here; where that is nothing, it is left to whom more may be known.
     fn redirect_to_contacts(&self, aor: &Aor, found: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
-        if bindings.is_empty() {
-            return match self.standing(|| Slot::of(aor)) {
-                Some(Standing::There(cluster) | Standing::Here { before: Some(cluster) }) => {
-                    self.way_asking(cluster, &[], found)
-                }
-                Some(Standing::Here { before: None }) | None => self.absent(aor),
-            };
+        match self.standing(|| Slot::of(aor)) {
+            Some(Standing::There(owner)) => self.way_to_owner(owner, found),
+            _ if !bindings.is_empty() => {
+                Way::Redirect { contacts: bindings.iter().map(|binding| (*binding.uri).into()).collect() }
+            }
+            Some(Standing::Here { also: Some(other) }) => self.way_asking(other, Ask::Serve, &[], found),
+            Some(Standing::Here { also: None }) | None => self.absent(aor),
         }
-        Way::Redirect { contacts: bindings.iter().map(|binding| (*binding.uri).into()).collect() }
     }
 
     pub(crate) fn bindings(&self, aor: &[u8]) -> SmallVec<[strowger_registrar::Target; 4]> {
@@ -432,7 +430,7 @@ impl Question<'_> {
         Way::Forward(Onward { along_routes: true, ..Onward::to(stateless) })
     }
 
-    fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {
+    pub(crate) fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {
         if self.snapshot.listeners.get(flow.listener).is_none_or(|own| own.transport != flow.transport) {
             return Way::refuse(lost);
         }

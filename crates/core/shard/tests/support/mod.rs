@@ -101,27 +101,33 @@ impl World {
 
     /// The same with keys of its own, as a server has that is not one of a cluster.
     pub fn with_key(key: [u8; 16], edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(key, &["UDP"], edit, |locations| locations)
+        Self::with_locations(key, SERVER, &["UDP"], edit, |locations| locations)
     }
 
     /// The same while the registrations of before are still being read.
     pub fn loading(edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(RING_KEY, &["UDP"], edit, Locations::awaiting)
+        Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::awaiting)
     }
 
     /// The same with a listener for each of `transports`, all at [`SERVER`]; `UDP6` and `TCP6` are at [`SERVER6`].
     pub fn listening(transports: &[&str], edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(RING_KEY, transports, edit, |locations| locations)
+        Self::with_locations(RING_KEY, SERVER, transports, edit, |locations| locations)
+    }
+
+    /// The same at another address.
+    pub fn at(address: &str, transports: &[&str], edit: impl FnOnce(&mut Snapshot)) -> Self {
+        Self::with_locations(RING_KEY, address, transports, edit, |locations| locations)
     }
 
     fn with_locations(
         key: [u8; 16],
+        address: &str,
         transports: &[&str],
         edit: impl FnOnce(&mut Snapshot),
         prepare: impl FnOnce(Locations) -> Locations,
     ) -> Self {
         let listener = |name: &&str| {
-            let (name, address) = name.strip_suffix('6').map_or((*name, SERVER), |name| (name, SERVER6));
+            let (name, address) = name.strip_suffix('6').map_or((*name, address), |name| (name, SERVER6));
             let transport = Transport::from_token(name.as_bytes()).expect("a transport");
             Listener::new(transport, address.parse().expect("an address"))
         };
