@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_message::{Aor, Glance, Head, Kind, Method, Peek, Uri, Via};
-use strowger_proxy::branch::{ANY_SHARD, Branch, Owner};
+use strowger_proxy::branch::{ANY_SHARD, BRANCH_LEN, Branch, Owner};
 use strowger_registrar::Locations;
 use strowger_transaction::ServerKey;
 
@@ -101,7 +101,8 @@ pub(crate) fn server_key(
     via: &Via<'_>,
     method: Method<'_>,
 ) -> ServerKey {
-    let ours = via.branch.and_then(|branch| Branch::decode(branches, branch));
+    let ours = via.branch.filter(|branch| branch.len() == BRANCH_LEN);
+    let ours = ours.and_then(|branch| Branch::decode(branches, branch));
     match (via.branch, ours.map(|branch| branch.owner)) {
         (Some(branch), Some(Owner::Stateless(_))) => ServerKey::of_branch_alone(secret, branch, method),
         _ => ServerKey::of(secret, head, via, method),
