@@ -65,6 +65,8 @@ impl Clusters {
 
 impl Question<'_> {
     /// Of a first stage: to the cluster whose the request is. `None` for what is for the server itself, or goes where its Routes lead.
+    // Never inlined: most servers have no clusters.
+    #[inline(never)]
     pub(crate) fn way_of_first_stage(&self, uri: &Uri<'_>, targets: &mut Vec<Target>) -> Option<Way> {
         let clusters = self.snapshot.clusters.as_ref().filter(|clusters| clusters.own.is_none())?;
         if let Some(outside) = self.outside {
@@ -124,17 +126,23 @@ impl Question<'_> {
     }
 
     /// Who serves a request for the user of a slot, for a member that nobody has asked to serve it by what it knows.
+    #[inline]
     pub(crate) fn standing(&self, slot: impl Fn() -> Slot) -> Option<Standing> {
         let clusters = self.snapshot.clusters.as_ref()?;
+        self.standing_among(clusters, slot())
+    }
+
+    // Never inlined: most servers have no clusters.
+    #[inline(never)]
+    fn standing_among(&self, clusters: &Clusters, slot: Slot) -> Option<Standing> {
         match self.asked.map(|asked| asked.ask) {
             None => {
-                let slot = slot();
                 if self.begins_something() {
                     clusters.loads.count(slot);
                 }
                 clusters.standing(slot)
             }
-            Some(Ask::Own) => match clusters.standing(slot())? {
+            Some(Ask::Own) => match clusters.standing(slot)? {
                 Standing::There(other) => Some(Standing::Here { also: Some(other) }),
                 here => Some(here),
             },
@@ -152,6 +160,7 @@ impl Question<'_> {
     }
 
     /// To a cluster that has the user as this server believes.
+    #[inline(never)]
     pub(crate) fn way_to_owner(&self, owner: usize, targets: &mut Vec<Target>) -> Way {
         self.way_asking(owner, Ask::Own, &[], targets)
     }
@@ -180,6 +189,7 @@ impl Question<'_> {
     }
 
     /// To a user who may be known elsewhere, too: to what is registered here, and to what else is there.
+    #[inline(never)]
     pub(crate) fn way_beside(&self, other: usize, aor: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let bindings = self.bindings(aor);
         let known: SmallVec<[BindingId; 4]> = bindings.iter().map(binding_id).collect();

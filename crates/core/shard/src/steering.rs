@@ -94,6 +94,7 @@ impl Steering {
 
 /// The key of a request's transaction. `branches` is the ring of the branches that servers with our keys write: one of a request that was
 /// forwarded without state is the same whichever of them has forwarded it, so their addresses do not count.
+#[inline]
 pub(crate) fn server_key(
     branches: &KeyRing,
     secret: &TagKey,

@@ -131,7 +131,10 @@ impl Question<'_> {
         if let Some(way) = self.way_in_call(targets) {
             return way;
         }
-        if !routed && let Some(way) = self.way_of_first_stage(uri, targets) {
+        if !routed
+            && self.snapshot.clusters.is_some()
+            && let Some(way) = self.way_of_first_stage(uri, targets)
+        {
             return way;
         }
         if let Some(uri) = uri.sip().filter(|_| !routed)
