@@ -63,7 +63,7 @@ impl<'a> Asked<'a> {
     #[must_use]
     pub fn excepts(&self, id: BindingId) -> bool {
         let text = hexadecimal(id);
-        self.except.as_chunks::<DIGITS>().0.iter().any(|known| *known == text)
+        self.except.as_chunks::<DIGITS>().0.contains(&text)
     }
 }
 

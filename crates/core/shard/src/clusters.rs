@@ -200,10 +200,7 @@ impl Question<'_> {
         targets.iter_mut().skip(first).for_each(|target| target.q = best.unwrap_or(FIRST));
         match (here, there) {
             (Some(here @ Way::Forward(_)), _) => here,
-            (_, Way::Forward(onward)) => match self.absent(aor) {
-                Way::Refuse { status, .. } => Way::Forward(Onward { fallback: Some(status), ..onward }),
-                _ => Way::Forward(onward),
-            },
+            (_, Way::Forward(onward)) => Way::Forward(Onward { fallback: self.absence(aor), ..onward }),
             (Some(here), _) => here,
             (None, _) => self.absent(aor),
         }

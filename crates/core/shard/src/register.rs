@@ -106,8 +106,8 @@ impl Shard {
         // Not copied: what was just written and is read in other pieces, the processor waits for.
         let aor = snapshot.directory.resolve(claimed.as_bytes());
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
-        let is_asked_for = !snapshot.auth.trusts(request.source.peer.ip()) && !request.removes_elsewhere();
-        if snapshot.auth.requires(b"REGISTER") && is_asked_for {
+        let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || request.removes_elsewhere();
+        if snapshot.auth.requires(b"REGISTER") && !is_excused() {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
             self.check_identity(request, &user, Some(claimed))?;

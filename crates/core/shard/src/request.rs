@@ -121,8 +121,8 @@ impl Shard {
         }
         let is_invite = message.method() == Method::Invite;
         if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
-            if let Some(status) = onward.fallback {
-                return self.answer_itself(now, key, request, Ok(Way::refuse(status)));
+            if let Some(absence) = onward.fallback {
+                return self.answer_itself(now, key, request, Ok(Way::refuse(absence.status())));
             }
             let Some(by) = self.responder(now, key, request, false) else { return };
             match onward.balanced {
@@ -145,8 +145,8 @@ impl Shard {
         if let Some(seat) = seat {
             self.proxy.hold(server, seat);
         }
-        if let Some(status) = onward.fallback {
-            self.proxy.fall_back_to(now, server, status);
+        if let Some(absence) = onward.fallback {
+            self.proxy.fall_back_to(now, server, absence.status());
         }
     }
 
@@ -351,7 +351,7 @@ impl Shard {
             token: request.routes.token.as_ref(),
             source: &request.source,
             claimed: request.claimed,
-            asked: request.routes.asked,
+            asked: request.routes.asked.as_ref(),
             exit: request.routes.exit.unwrap_or(request.source.listener),
             choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
@@ -567,7 +567,7 @@ impl<'a, 'm> Request<'a, 'm> {
 
     /// Whether it is a REGISTER for a user of ours: who may send it is asked by the registrar, here or at the cluster that has the user.
     fn is_registration_of_ours(&self) -> bool {
-        self.message.method() == Method::Register && self.claimed.is_some() && self.snapshot.clusters.is_some()
+        self.snapshot.clusters.is_some() && self.claimed.is_some() && self.message.method() == Method::Register
     }
 
     /// Whether a member of another cluster has sent it, which has asked the sender for what he had to prove. A REGISTER was not asked

@@ -162,6 +162,7 @@ impl Snapshot {
     }
 
     /// The domain of ours that a URI addresses which leads to another server that serves it.
+    #[inline(never)]
     fn domain_addressed_elsewhere(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
         let (ip, port) = (uri.host().ip()?, uri.port().unwrap_or(Transport::Udp.default_port()));
         let is_sibling = self.siblings.contains(&SocketAddr::new(ip, port));
@@ -170,6 +171,7 @@ impl Snapshot {
 
     /// The domain of ours that a URI addresses which leads to this server. A port that is no listener's names another program on this
     /// host.
+    #[inline(always)]
     fn domain_addressed_here(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
         let host = uri.host();
         let named = self.named_domain(&host);

@@ -53,7 +53,25 @@ pub(crate) struct Onward {
     /// They are those of a balanced set, which has a failover time-out of its own.
     pub(crate) balanced: Option<Duration>,
     /// What the caller is told where nobody has anything better to say.
-    pub(crate) fallback: Option<Status>,
+    pub(crate) fallback: Option<Absence>,
+}
+
+/// Why nobody can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// The user has no phone.
+    Unavailable,
+    /// There is no such user.
+    Unknown,
+}
+
+impl Absence {
+    pub(crate) const fn status(self) -> Status {
+        match self {
+            Self::Unavailable => Status::TEMPORARILY_UNAVAILABLE,
+            Self::Unknown => Status::NOT_FOUND,
+        }
+    }
 }
 
 impl Onward {
@@ -112,7 +130,7 @@ pub(crate) struct Question<'a> {
     /// Whom a REGISTER claims to register, where its domain is ours.
     pub(crate) claimed: Option<&'a Aor>,
     /// What a member of another cluster asks.
-    pub(crate) asked: Option<AskedByMember<'a>>,
+    pub(crate) asked: Option<&'a AskedByMember<'a>>,
     /// What chooses among targets by weight.
     pub(crate) choice: Choice<'a>,
     /// A name whose answer is old, to be asked for again.
@@ -383,19 +401,22 @@ impl Question<'_> {
     pub(crate) fn bindings(&self, aor: &[u8]) -> SmallVec<[strowger_registrar::Target; 4]> {
         let mut bindings = SmallVec::new();
         self.locations.lookup(self.now, aor, &mut bindings);
-        if let Some(asked) = &self.asked {
-            bindings.retain(|binding| !asked.excepts(binding_id(binding)));
+        if let Some(asked) = self.asked {
+            leave_known(asked, &mut bindings);
         }
         bindings
     }
 
     /// A user without a phone is away; an address that is nobody's does not exist.
     pub(crate) fn absent(&self, aor: &[u8]) -> Way {
-        if !self.locations.is_complete() {
-            return Way::NotYet;
-        }
-        let known = self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
-        Way::refuse(if known { Status::TEMPORARILY_UNAVAILABLE } else { Status::NOT_FOUND })
+        self.absence(aor).map_or(Way::NotYet, |absence| Way::refuse(absence.status()))
+    }
+
+    /// Why nobody is at `aor`; `None` where that is not known yet.
+    pub(crate) fn absence(&self, aor: &[u8]) -> Option<Absence> {
+        let known = || self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
+        let why = || if known() { Absence::Unavailable } else { Absence::Unknown };
+        self.locations.is_complete().then(why)
     }
 
     /// To where `uri` says.
@@ -448,4 +469,11 @@ impl Question<'_> {
         let Self { now, snapshot, names, outages, ring, choice, refresh, .. } = *self;
         Places { now, snapshot, names, outages, ring, exit: self.exit, choice, refresh }
     }
+}
+
+/// Leaves out what who asks knows.
+// Never inlined: hardly anybody asks.
+#[inline(never)]
+fn leave_known(asked: &AskedByMember<'_>, bindings: &mut SmallVec<[strowger_registrar::Target; 4]>) {
+    bindings.retain(|binding| !asked.excepts(binding_id(binding)));
 }
