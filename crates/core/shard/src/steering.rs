@@ -102,12 +102,20 @@ pub(crate) fn server_key(
     via: &Via<'_>,
     method: Method<'_>,
 ) -> ServerKey {
-    let ours = via.branch.filter(|branch| branch.len() == BRANCH_LEN);
-    let ours = ours.and_then(|branch| Branch::decode(branches, branch));
-    match (via.branch, ours.map(|branch| branch.owner)) {
-        (Some(branch), Some(Owner::Stateless(_))) => ServerKey::of_branch_alone(secret, branch, method),
-        _ => ServerKey::of(secret, head, via, method),
+    if let Some(branch) = via.branch
+        && branch.len() == BRANCH_LEN
+        && is_written_alike(branches, branch)
+    {
+        return ServerKey::of_branch_alone(secret, branch, method);
     }
+    ServerKey::of(secret, head, via, method)
+}
+
+/// Whether a branch is one that a server with our keys has written without state.
+// Never inlined: phones write others.
+#[inline(never)]
+fn is_written_alike(branches: &KeyRing, branch: &[u8]) -> bool {
+    Branch::decode(branches, branch).is_some_and(|branch| matches!(branch.owner, Owner::Stateless(_)))
 }
 
 /// What keys of transactions are made with.
