@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Bind9 {
     folder: TempDir,
     zone: String,
+    negative_ttl_s: u32,
     address: SocketAddr,
     child: Option<Child>,
 }
@@ -51,20 +52,29 @@ impl Bind9 {
     #[must_use]
     pub fn start(zone: &str, negative_ttl_s: u32, records: &str) -> Bind9 {
         let folder = TempDir::with_prefix("strowger-bind9-").expect("a temporary folder can be made");
-        let head = format!(
-            "$ORIGIN {zone}.\n$TTL 300\n@ {negative_ttl_s} IN SOA ns hostmaster 1 3600 600 86400 {negative_ttl_s}\n@ IN NS ns\nns \
-             IN A 127.0.0.1\n"
-        );
-        fs::write(folder.path().join("zone"), head + records).expect("the zone can be written");
         // Debian's AppArmor profile lets the executable at its usual place read nothing below /tmp.
         // By a process of its own: a file that this one has open for writing cannot be run while another thread forks.
         let copied =
             Command::new("cp").arg(named().expect("named is installed")).arg(folder.path().join("named")).status();
         assert!(copied.expect("cp can be run").success(), "named can be copied");
         let address = (Ipv4Addr::LOCALHOST, free_port()).into();
-        let mut server = Bind9 { folder, zone: zone.to_owned(), address, child: None };
-        server.start_again();
+        let mut server = Bind9 { folder, zone: zone.to_owned(), negative_ttl_s, address, child: None };
+        server.replace(records);
         server
+    }
+
+    /// Serves these records in place of those of before.
+    ///
+    /// # Panics
+    /// When it does not answer soon; with what it says itself.
+    pub fn replace(&mut self, records: &str) {
+        let (zone, negative_ttl_s) = (&self.zone, self.negative_ttl_s);
+        let head = format!(
+            "$ORIGIN {zone}.\n$TTL 300\n@ {negative_ttl_s} IN SOA ns hostmaster 1 3600 600 86400 {negative_ttl_s}\n@ IN NS ns\nns \
+             IN A 127.0.0.1\n"
+        );
+        fs::write(self.folder.path().join("zone"), head + records).expect("the zone can be written");
+        self.start_again();
     }
 
     /// Where it answers, by UDP and TCP.

@@ -96,8 +96,9 @@ struct State {
 #[derive(Debug)]
 struct Call {
     seen: Seen,
-    /// The INVITE that began it.
+    /// The INVITE that began it, and where it came from: an address that the Via has not, behind a translation.
     invite: String,
+    source: SocketAddr,
     tags: Vec<String>,
     /// The Vias of the requests in `seen`, so that a repeated one is not counted.
     known: Vec<String>,
@@ -286,7 +287,8 @@ impl State {
             doubles: 0,
             requests: Vec::new(),
         };
-        let call = Call { seen, invite: text.to_owned(), tags: tags.collect(), known: Vec::new(), pending: None };
+        let call =
+            Call { seen, invite: text.to_owned(), source, tags: tags.collect(), known: Vec::new(), pending: None };
         if !self.manner.ring.is_zero() {
             call.say(own, source, out);
         }
@@ -401,10 +403,7 @@ impl Call {
         self.seen.stage = if is_taken { Stage::Answered } else { Stage::Refused };
         let fields = format!("{}Contact: <sip:callee@{own}>\r\n", manner.fields);
         let answer = response(&self.invite, manner.status, self.tags.last().map_or("", String::as_str), &fields);
-        // Where the Via says, which is where the request came from.
-        let via = value(&self.invite, "Via");
-        let place = via.split([' ', ';']).nth(1).and_then(|host| address(&format!("sip:{host}")));
-        self.pending = Some(Pending::new(answer, place.expect("a Via has the address of who sent the request"), now));
+        self.pending = Some(Pending::new(answer, self.source, now));
     }
 
     /// Asks the other party something, by the recorded route.

@@ -30,6 +30,7 @@ mod program;
 mod registrant;
 mod relay;
 mod server;
+pub mod sharing;
 mod sipp;
 pub mod wire;
 

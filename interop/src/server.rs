@@ -43,6 +43,8 @@ pub struct Config {
     pub trusted: Vec<&'static str>,
     /// How long a phone may ring.
     pub ring_timeout: &'static str,
+    /// What its section `[server]` says besides, as TOML.
+    pub server: &'static str,
     /// What its section `[proxy]` says besides, as TOML.
     pub proxy: String,
     /// Routes, the first match wins.
@@ -93,6 +95,7 @@ impl Default for Config {
             require: vec!["REGISTER", "INVITE"],
             trusted: Vec::new(),
             ring_timeout: "3m",
+            server: "",
             proxy: String::new(),
             routes: Vec::new(),
             listeners: Vec::new(),
@@ -156,7 +159,7 @@ impl Config {
 
     fn to_toml(&self, folder: &Path) -> String {
         let Config { workers, domains, algorithms, require, trusted, ring_timeout, proxy, store, .. } = self;
-        let Config { users_in, registrar, .. } = self;
+        let Config { server, users_in, registrar, .. } = self;
         let address = self.address();
         let transports: &[&str] = if self.tcp { &["udp", "tcp"] } else { &["udp"] };
         let own = transports.iter().map(|transport| format!("{transport}:{address}"));
@@ -171,6 +174,7 @@ domains = {domains:?}
 data    = {data:?}
 workers = {workers}
 {key}
+{server}
 
 [store]
 url = "sqlite:{data}/strowger.db"
@@ -348,6 +352,16 @@ impl Server {
     pub fn pause(&self, time: Duration) {
         self.process.signal("STOP");
         std::thread::sleep(time);
+        self.process.signal("CONT");
+    }
+
+    /// Stops it (SIGSTOP): what comes waits.
+    pub fn stop(&self) {
+        self.process.signal("STOP");
+    }
+
+    /// Lets it go on after [`Server::stop`].
+    pub fn go_on(&self) {
         self.process.signal("CONT");
     }
 

@@ -74,7 +74,7 @@ const ALL_FOR_BINARIES: &[&str] = core_and![
 /// for who measures how long messages wait.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench", "net"];
 const FOR_BENCHMARKS: &[&str] =
-    core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "allocations"];
+    core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "plan", "allocations"];
 
 /// The table of allowed arrows. A crate that is missing here is an error, so a new crate begins with a line here.
 pub(crate) const CRATES: &[Rule] = &[

@@ -15,10 +15,10 @@ use strowger_bench::overload::contender::{Contender, LIMIT_PERCENT, Mode, Place,
 use strowger_bench::overload::cost;
 use strowger_bench::overload::flood::Kind;
 use strowger_bench::overload::load::{Ask, CONNECTIONS, Outcome, Pace, run};
-use strowger_bench::overload::quota::{Quota, remove_leftovers};
 use strowger_bench::overload::results::{Capacity, Loaded, Results};
 use strowger_bench::overload::{GENERATOR_CORE, innocent, plot, step, table};
 use strowger_bench::programs;
+use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};

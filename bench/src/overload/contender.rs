@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::quota::{Group, Quota, Throttling};
 use super::{DOMAIN, SERVER, SERVER_CORE, USERS};
 use crate::proxy::peer::{KEPT_FOR, Running, import, launch};
 use crate::proxy::scenario::T1_MS;
+use crate::quota::{Group, Quota, Throttling};
 
 /// The memory that Kamailio's processes share, and that each has for itself, in MiB.
 const SHARED_MIB: &str = "4096";

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contender::{Contender, Mode, Place, Server};
 use super::load::{Ask, Pace, run};
-use super::quota::Quota;
+use crate::quota::Quota;
 use crate::register::rounds::median;
 
 /// Calls at once: enough to keep the server busy, and too few for any of them to wait long.

@@ -1,6 +1,6 @@
 //! A server under more load than it can carry: what it still carries, how soon it recovers, and what floods do to others.
 //!
-//! [`quota`] holds a server to a share of a core, [`contender`] starts one there, [`load`] offers calls to it, [`capacity`] finds the
+//! [`quota`](crate::quota) holds a server to a share of a core, [`contender`] starts one there, [`load`] offers calls to it, [`capacity`] finds the
 //! highest rate that it carries, [`step`] raises the load and takes it away again, [`flood`] sends what attackers send and
 //! [`innocent`] the calls of others meanwhile, [`avalanche`] lets all phones register at once, [`cost`] is
 //! what control takes where there is no overload. [`results`] keeps what was measured,
@@ -14,7 +14,6 @@ pub mod flood;
 pub mod innocent;
 pub mod load;
 pub mod plot;
-pub mod quota;
 pub mod raw;
 pub mod results;
 pub mod step;

@@ -9,8 +9,8 @@ use super::contender::{Contender, Mode};
 use super::cost::Cost;
 use super::innocent::{Flooded, Reflected};
 use super::load::Outcome;
-use super::quota::Quota;
 use super::step::Stepped;
+use crate::quota::Quota;
 use crate::register::rounds::median;
 
 /// The highest rate that a server carried in one search.

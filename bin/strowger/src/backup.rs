@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
+use strowger_control::config::{Config, Wanted};
 use strowger_control::protocol::{BackupReport, BackupRequest};
 use strowger_control::socket;
 use strowger_persistence::{BackedUp, BackupError, BackupOrder, Restored};
@@ -20,8 +20,8 @@ use crate::text::{count, size};
 /// What a backup calls the server's key.
 pub(crate) const KEY: &str = "server-key";
 
-pub(crate) fn backup(file: Option<&Path>, arguments: &BackupArguments) -> Result<(), Failure> {
-    let (config, _) = Config::load(file)?;
+pub(crate) fn backup(wanted: Wanted<'_>, arguments: &BackupArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(wanted)?;
     let target = absolute(&arguments.file);
     if target.exists() && !arguments.overwrite {
         let shown = arguments.file.display();
@@ -125,8 +125,8 @@ fn contents(report: &BackupReport) -> String {
     format!("{}{aliases}{gateways}, {} with registrations", count(users, "user"), count(addresses, "address"))
 }
 
-pub(crate) fn restore(file: Option<&Path>, arguments: &RestoreArguments) -> Result<(), Failure> {
-    let (config, _) = Config::load(file)?;
+pub(crate) fn restore(wanted: Wanted<'_>, arguments: &RestoreArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(wanted)?;
     let database = database(&config)?;
     let control = config.control_socket();
     if socket::is_running(&control).map_err(Failure::No)? {

@@ -2,6 +2,7 @@
 
 mod balancers;
 mod connect;
+mod stages;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +14,7 @@ use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
     Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Promise, Rewrite, Route, Segmentation, Span, Spread, Stateless,
-    Trunk,
+    Trunk, Wanted,
 };
 use strowger_foundation::Transport;
 
@@ -24,12 +25,12 @@ use crate::text::count;
 use crate::{gateways, key};
 use connect::Tried;
 
-pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: Wanted<'_>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
         print!("{}", Config::schema());
         return Ok(());
     }
-    let (config, file) = Config::load_for_check(file)?;
+    let (config, file) = Config::load_for_check(wanted)?;
     let addresses = addresses(&config)?;
     let listeners = addresses.iter().map(|(transport, address)| Listen { transport: *transport, address: *address });
     let listeners: Vec<String> = listeners.map(|listen| listen.to_string()).collect();
@@ -57,6 +58,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
             "control_socket": config.control_socket(),
             "gateways": known.as_ref().map(gateways::in_json).ok(),
             "key": key,
+            "stages": stages::in_json(&config),
             "warnings": warnings,
             "connections": arguments.connect.then(|| tried.iter().map(Tried::to_json).collect::<Vec<_>>()),
             "configuration": config,
@@ -68,6 +70,9 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
     let place = facts.iter().position(|(name, _)| *name == "routes").unwrap_or(facts.len());
     facts.insert(place, ("gateways", known.as_ref().map_or_else(Clone::clone, gateways::shown)));
     facts.push(("key", shown_key(&config, key.as_deref())));
+    if let Some(shown) = stages::shown(&config) {
+        facts.insert(1, ("stages", shown));
+    }
     if arguments.connect {
         let lines: Vec<_> = tried.iter().map(Tried::line).collect();
         facts.push((
@@ -269,6 +274,7 @@ fn kept(config: &Config) -> String {
     let on_disk = match mode {
         Mode::WriteThrough => "on the disk before a phone gets its 200",
         Mode::WriteBehind => "on the disk about 100 ms after a phone gets its 200",
+        Mode::Memory if config.is_first_stage() => return "none: they are the clusters'".to_owned(),
         Mode::Memory => return "memory: they end with the server".to_owned(),
     };
     let mut text = format!("{}: {on_disk}, in {} and the database", mode.as_str(), journal.display());
@@ -299,7 +305,13 @@ fn passwords(config: &Config) -> String {
 
 fn calls(config: &Config) -> String {
     let proxy = &config.proxy;
-    let stays = if proxy.record_route { "stays on the way of calls" } else { "leaves the way of answered calls" };
+    let stays = if config.is_first_stage() {
+        "stays on the way of calls where only it reaches a phone"
+    } else if proxy.record_route {
+        "stays on the way of calls"
+    } else {
+        "leaves the way of answered calls"
+    };
     let redirections = if proxy.recurse { "follows redirections" } else { "hands redirections to the caller" };
     let mut text = format!(
         "ring up to {}, one after the other {} each; the server {stays} and {redirections}\nof several targets one that is \

@@ -24,6 +24,9 @@ pub(crate) struct Cli {
     /// The configuration [default: strowger.toml where it exists, else every key's default]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Which server this is, where the configuration is for several [default: the machine's host name]
+    #[arg(long = "as", global = true, value_name = "NAME")]
+    pub(crate) member: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -449,10 +452,22 @@ pub(crate) enum CtlCommand {
                             media keys are masked. Ctrl-C ends it.")]
     Trace(TraceArguments),
     /// Lets the server read its configuration, its users, its gateways and its dispatcher lists again
-    #[command(after_help = "Example:\n  strowger ctl reload\n\n\
+    #[command(after_help = "Examples:\n  strowger ctl reload\n  strowger ctl reload --all\n\n\
                             Calls and what is counted of targets stay; what `strowger ctl targets add | rm` has changed in \
                             balancers that have no gateways of the database is forgotten.")]
-    Reload,
+    Reload {
+        /// All servers of the configuration that run on this machine, members of clusters before the first stage
+        #[arg(long)]
+        all: bool,
+    },
+    /// Shows what each cluster of the second stage has of users, calls and load, and moves users between them
+    #[command(after_help = "Examples:\n  strowger ctl rebalance --as s1\n  strowger ctl rebalance --as s1 --even\n  \
+                            strowger ctl rebalance --as s1 a=120 b=80 --write\n  strowger ctl rebalance --as s1 c=0 --write\n\n\
+                            A server of the first stage knows what all users are asked for, so one of them is asked. With --write \
+                            the weights are written into the configuration, with those before as `was`, and all servers of \
+                            it that run on this machine read it; copy it to the other machines then, and run `strowger ctl reload \
+                            --all` there. Who has moved is found where he was until he registers again.")]
+    Rebalance(RebalanceArguments),
     /// Lists the targets of balancers with what they do, or changes who they are
     #[command(
         args_conflicts_with_subcommands = true,
@@ -487,6 +502,28 @@ pub(crate) enum CtlCommand {
         /// The target: its URI, with or without sip:, its id, or SET/URI where the URI is in several balancers
         target: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RebalanceArguments {
+    /// Clusters and the weights that they are to have; 0 moves all users away
+    #[arg(value_name = "CLUSTER=WEIGHT", value_parser = cluster_weight)]
+    pub(crate) weights: Vec<(String, u16)>,
+    /// Chooses the weights so that each member has the same load, as it was lately
+    #[arg(long, conflicts_with = "weights")]
+    pub(crate) even: bool,
+    /// Writes them into the configuration, and lets the servers of this machine read it
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// Also while users of the last move may not have registered again: their calls fail then until they do
+    #[arg(long, requires = "write")]
+    pub(crate) force: bool,
+}
+
+fn cluster_weight(text: &str) -> Result<(String, u16), String> {
+    let (name, weight) = text.split_once('=').ok_or("write it as CLUSTER=WEIGHT, as a=120")?;
+    let weight = weight.parse().map_err(|_| format!("{weight:?} is no weight; write a number from 0 to 65535"))?;
+    Ok((name.to_owned(), weight))
 }
 
 #[derive(Debug, Subcommand)]

@@ -142,6 +142,13 @@ impl SharedTable {
         })
     }
 
+    /// Shares them with the peers that the configuration names now.
+    pub(crate) fn adopt(&self, config: &Config) {
+        if let (Some(sharing), Some(cluster)) = (&self.sharing, &config.cluster) {
+            sharing.cluster.set_peers(cluster.peers.clone());
+        }
+    }
+
     /// Brings to the others what waits, after the workers have ended.
     pub(crate) fn stop(&self) {
         if let Some(sharing) = &self.sharing {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use strowger_control::config::Config;
+use strowger_control::config::{Config, Wanted};
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
     Balancer, Calls, Database, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent,
@@ -18,13 +18,16 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
 use crate::targets::Wait;
 use crate::text::{clock, count};
-use crate::{address, members, store, targets};
+use crate::{address, members, rebalance, store, targets};
 
 /// Columns of a ladder.
 const WIDTH: usize = 100;
 
-pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), Failure> {
-    let (config, socket) = reach(file, arguments)?;
+pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
+    if let CtlCommand::Reload { all: true } = arguments.command {
+        return rebalance::reload_all(wanted);
+    }
+    let (config, socket) = reach(wanted, arguments)?;
     let socket = socket.as_path();
     let request = match &arguments.command {
         CtlCommand::Status | CtlCommand::Members => Request::Status,
@@ -39,11 +42,12 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         }
         CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
         CtlCommand::Trace(trace) => return follow(socket, trace, arguments.json),
-        CtlCommand::Reload => Request::Reload,
+        CtlCommand::Reload { .. } => Request::Reload,
         CtlCommand::Targets { set, command: None } => Request::Targets { set: set.clone() },
         CtlCommand::Targets { command: Some(command), .. } => {
             return targets::change(socket, command, arguments.json);
         }
+        CtlCommand::Rebalance(rebalance) => return rebalance::run(wanted, socket, rebalance, arguments.json),
         CtlCommand::Drain { target, wait, time } => {
             let wait = wait.then_some(Wait { at_most: time.map(|time| time.0) });
             return targets::drain(socket, target, wait, arguments.json);
@@ -80,7 +84,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         Response::Calls(found) => Ok(print_calls(found)?),
         Response::Targets(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Targets(found) => Ok(targets::print(found)?),
-        Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed => {
+        Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed | Response::Clusters(_) => {
             Err(Failure::No("the server answers something else".to_owned()))
         }
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
@@ -90,18 +94,18 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
 
 /// The configuration, and the socket of the server that has it. Who asks a server that runs is not kept from it by a fault in the
 /// file, which is told all the same; the server would not read such a file, though.
-fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
+fn reach(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
     if let Some(socket) = &arguments.socket {
         // What lies here by chance is not that server's.
-        let config = if file.is_some() { Config::load_leniently(file)?.0 } else { Config::default() };
+        let config = if wanted.file.is_some() { Config::load_leniently(wanted)?.0 } else { Config::default() };
         return Ok((config, socket.clone()));
     }
-    if matches!(arguments.command, CtlCommand::Reload) {
-        let (config, _) = Config::load(file)?;
+    if matches!(arguments.command, CtlCommand::Reload { .. }) {
+        let (config, _) = Config::load(wanted)?;
         let socket = config.control_socket();
         return Ok((config, socket));
     }
-    let (config, fault) = Config::load_leniently(file).map_err(|fault| {
+    let (config, fault) = Config::load_leniently(wanted).map_err(|fault| {
         Failure::Usage(format!("{fault} (or ask the server that runs all the same: name its socket with --socket)"))
     })?;
     let told = fault.map(|fault| fault.to_string()).unwrap_or_default();

@@ -26,6 +26,10 @@ pub(crate) fn of_server(config: &Config, fresh: [u8; BYTES]) -> Result<[u8; BYTE
     }
     match write(&path, &fresh) {
         Ok(()) => Ok(fresh),
+        // Another server of this machine has begun at the same moment.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            read(&path)?.ok_or_else(|| unwritable(&path, &error))
+        }
         Err(error) => Err(unwritable(&path, &error)),
     }
 }

@@ -25,6 +25,7 @@ mod memory;
 mod names;
 mod pages;
 mod plan;
+mod rebalance;
 mod segmentation;
 mod serve;
 mod status;
@@ -44,24 +45,25 @@ use clap::Parser as _;
 
 use cli::{Cli, Command};
 use failure::Failure;
+use strowger_control::config::Wanted;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let Cli { config, command } = Cli::parse_from(load::with_sipp_options(std::env::args_os()));
-    let config = config.as_deref();
+    let Cli { config, member, command } = Cli::parse_from(load::with_sipp_options(std::env::args_os()));
+    let wanted = Wanted { file: config.as_deref(), member: member.as_deref() };
     let outcome = match command {
-        Command::Check(arguments) => check::run(config, &arguments),
-        Command::User(arguments) => user::run(config, arguments),
-        Command::Gateway(arguments) => gateway::run(config, arguments),
-        Command::Import(arguments) => import::run(config, arguments),
-        Command::Ctl(arguments) => ctl::run(config, &arguments),
-        Command::Backup(arguments) => backup::backup(config, &arguments),
-        Command::Restore(arguments) => backup::restore(config, &arguments),
+        Command::Check(arguments) => check::run(wanted, &arguments),
+        Command::User(arguments) => user::run(wanted, arguments),
+        Command::Gateway(arguments) => gateway::run(wanted, arguments),
+        Command::Import(arguments) => import::run(wanted, arguments),
+        Command::Ctl(arguments) => ctl::run(wanted, &arguments),
+        Command::Backup(arguments) => backup::backup(wanted, &arguments),
+        Command::Restore(arguments) => backup::restore(wanted, &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
-        Command::Serve => serve::run(config),
+        Command::Serve => serve::run(wanted),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

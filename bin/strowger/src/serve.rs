@@ -3,6 +3,7 @@
 //! The thread that runs [`Server::run`] owns everything that is not a worker's: it follows the users database, answers the
 //! control socket and acts on signals, one thing at a time.
 
+mod clusters;
 mod targets;
 
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_control::config::values::Affinity;
-use strowger_control::config::{self, Config};
+use strowger_control::config::{self, Config, Wanted};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
@@ -57,8 +58,8 @@ const PART_FOR_REQUESTS: u64 = 2;
 /// How long a client of the control socket waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
-pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
-    let (config, read) = Config::load_with_secrets(file)?;
+pub(crate) fn run(meant: Wanted<'_>) -> Result<(), Failure> {
+    let (config, read) = Config::load_with_secrets(meant)?;
     log::start(&config.log);
     match &read {
         Some(read) => tracing::info!("configuration {}", read.display()),
@@ -73,7 +74,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
         tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
     }
     let pages = HugePages::spare();
-    let mut server = Server::start(config, file.map(Path::to_owned), streams)?;
+    let mut server = Server::start(config, meant.file.map(Path::to_owned), streams)?;
     server.run(pages);
     server.end();
     Ok(())
@@ -106,6 +107,10 @@ struct Server {
     log: JoinHandle<()>,
     started: Instant,
     messages: Receiver<Message>,
+    /// Since when users are asked for where they were before the last change.
+    moving_since: Option<Instant>,
+    /// When requests are counted that count whole.
+    counted_since: Instant,
     last_panic: Option<strowger_foundation::Timestamp>,
     /// Users whose bindings go at the round after the next one.
     going: Vec<Box<[u8]>>,
@@ -179,6 +184,7 @@ impl Server {
             config.control_socket().display()
         );
         let started = Instant::now();
+        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.before.is_some());
         Ok(Self {
             config,
             file,
@@ -195,6 +201,8 @@ impl Server {
             clock,
             cdr,
             log,
+            moving_since: snapshot_is_moving.then_some(started),
+            counted_since: started,
             started,
             messages,
             last_panic: None,
@@ -261,6 +269,7 @@ impl Server {
             self.fleet.forget(&aor);
         }
         self.follow_users();
+        self.follow_loads();
         if self.balancing.follow(&self.resolver.dns) {
             self.publish_targets();
         }
@@ -361,6 +370,7 @@ impl Server {
                 Response::Followed
             }
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
+            Request::Clusters(reweighing) => self.clusters(reweighing).map_or_else(Response::Error, Response::Clusters),
             change @ (Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::AddTarget(_)
@@ -406,7 +416,9 @@ impl Server {
         if self.snapshot.draining {
             return Err("the server is being stopped".to_owned());
         }
-        let (config, read) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
+        let member = self.config.role().map(|role| role.name.as_str());
+        let wanted = Wanted { file: self.file.as_deref(), member };
+        let (config, read) = Config::load_with_secrets(wanted).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
         config.look_at_routes(users.directory().gateways())?;
@@ -419,9 +431,11 @@ impl Server {
         self.config = config;
         let undone = self.balancing.adopt(prepared);
         self.segmentation.adopt(self.config.server.segmentation);
+        self.cluster.adopt(&self.config);
         self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
+        self.note_move(&snapshot);
         self.publish(Snapshot { limits: self.snapshot.limits, ..snapshot });
         let users = count(self.snapshot.directory.users() as u64, "user");
         let routes = count(self.snapshot.routes.len() as u64, "route");
@@ -449,7 +463,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("overload.control", old.overload.control == new.overload.control),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
         ("store.users", old.store.users == new.store.users),
-        ("cluster", old.cluster == new.cluster),
+        ("cluster", is_same_cluster(old, new)),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
         ("log", old.log == new.log),
@@ -457,10 +471,25 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("dns", old.dns == new.dns),
         ("cdr", old.cdr == new.cdr),
     ];
+    if old.role().map(|role| role.cluster.is_some()) != new.role().map(|role| role.cluster.is_some()) {
+        return Err("what this server is to the others cannot change while it runs; restart it".to_owned());
+    }
+    new.follows(old)?;
     match same.into_iter().find(|(_, same)| !same) {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
         None => Ok(()),
     }
+}
+
+/// Whether registrations are shared as before, but for who the peers are.
+fn is_same_cluster(old: &Config, new: &Config) -> bool {
+    let without_peers = |config: &Config| {
+        config
+            .cluster
+            .clone()
+            .map(|cluster| (cluster.peers.is_empty(), config::Cluster { peers: Vec::new(), ..cluster }))
+    };
+    without_peers(old) == without_peers(new)
 }
 
 /// A socket on each address for each worker.

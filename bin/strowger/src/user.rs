@@ -5,8 +5,8 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
+use strowger_control::config::{Config, Wanted};
 use strowger_store::{Address, Anywhere, UserStore};
 
 use crate::address;
@@ -16,8 +16,8 @@ use crate::follow::catch_up;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::count;
 
-pub(crate) fn run(file: Option<&Path>, arguments: UserArguments) -> Result<(), Failure> {
-    let (config, _) = Config::load(file)?;
+pub(crate) fn run(wanted: Wanted<'_>, arguments: UserArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(wanted)?;
     let users = Users { config, json: arguments.json };
     let is_change =
         !matches!(arguments.command, UserCommand::List | UserCommand::Alias { command: AliasCommand::List });

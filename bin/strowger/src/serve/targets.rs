@@ -84,7 +84,8 @@ impl Server {
 
     fn publish_routes(&mut self) {
         let routes = self.config.routes(self.snapshot.directory.gateways(), self.balancing.sets());
-        self.publish(Snapshot { routes, ..Snapshot::clone(&self.snapshot) });
+        let clusters = self.config.clusters(self.balancing.sets());
+        self.publish(Snapshot { routes, clusters, ..Snapshot::clone(&self.snapshot) });
     }
 
     fn told(&self, found: &Found) -> Target {

@@ -24,6 +24,7 @@
 
 mod budget;
 mod census;
+mod even;
 pub mod hash;
 mod health;
 mod measure;
@@ -39,6 +40,7 @@ mod token;
 mod view;
 
 pub use budget::FailoverBudget;
+pub use even::{Wish, even_out};
 pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
 pub use method::{BYE, MethodClass, MethodWeights};
 pub use order::{Advice, MAX_TRIES, Order, Pick};

@@ -5,6 +5,7 @@
 //! weights would make of the load.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
 
 use crate::hash::{exponential, mix, of_key, stable};
 
@@ -82,36 +83,61 @@ impl Partition {
     }
 }
 
-/// How many requests each slot was asked for lately.
-#[derive(Debug)]
+/// How much the users of each slot were asked for lately.
+#[derive(Debug, Default)]
 pub struct SlotLoads {
-    counts: Box<[AtomicU32]>,
+    requests: Counts,
+    calls: Counts,
 }
 
-impl Default for SlotLoads {
-    fn default() -> Self {
-        Self { counts: (0..SLOTS).map(|_| AtomicU32::new(0)).collect() }
-    }
-}
+/// A number for each slot, made at the first request.
+#[derive(Debug, Default)]
+struct Counts(OnceLock<Box<[AtomicU32]>>);
 
 impl SlotLoads {
-    /// Counts one request.
+    /// Counts one request, which may be one that begins a call.
     #[inline]
-    pub fn count(&self, slot: Slot) {
-        if let Some(count) = self.counts.get(usize::from(slot.0)) {
-            count.fetch_add(1, Ordering::Relaxed);
+    pub fn count(&self, slot: Slot, is_call: bool) {
+        self.requests.count(slot);
+        if is_call {
+            self.calls.count(slot);
         }
     }
 
     /// Requests that were counted, of which those before each [`halve`](Self::halve) count half.
     #[must_use]
-    pub fn of(&self, slot: Slot) -> u32 {
-        self.counts.get(usize::from(slot.0)).map_or(0, |count| count.load(Ordering::Relaxed))
+    pub fn requests(&self, slot: Slot) -> u32 {
+        self.requests.of(slot)
+    }
+
+    /// Of these, calls.
+    #[must_use]
+    pub fn calls(&self, slot: Slot) -> u32 {
+        self.calls.of(slot)
     }
 
     /// Lets what was counted so far count half. What is counted meanwhile may be lost.
     pub fn halve(&self) {
-        for count in &self.counts {
+        self.requests.halve();
+        self.calls.halve();
+    }
+}
+
+impl Counts {
+    fn count(&self, slot: Slot) {
+        let counts = self.0.get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(0)).collect());
+        if let Some(count) = counts.get(usize::from(slot.0)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, slot: Slot) -> u32 {
+        let count = self.0.get().and_then(|counts| counts.get(usize::from(slot.0)));
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn halve(&self) {
+        for count in self.0.get().into_iter().flatten() {
             let value = count.load(Ordering::Relaxed);
             if value != 0 {
                 count.store(value / 2, Ordering::Relaxed);
@@ -242,12 +268,12 @@ mod tests {
         let (loads, partition) = (SlotLoads::default(), Partition::new([("a", 100), ("b", 100)]));
         let slot = Slot::of(b"alice@example.com");
         for _ in 0..10 {
-            loads.count(slot);
+            loads.count(slot, true);
         }
-        let sums = partition.sums(|slot| u64::from(loads.of(slot)));
+        let sums = partition.sums(|slot| u64::from(loads.requests(slot)));
         assert_eq!(sums.iter().sum::<u64>(), 10);
         assert_eq!(sums.get(partition.owner(slot).unwrap()), Some(&10));
         loads.halve();
-        assert_eq!(loads.of(slot), 5);
+        assert_eq!((loads.requests(slot), loads.calls(slot)), (5, 5));
     }
 }

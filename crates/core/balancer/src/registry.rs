@@ -4,6 +4,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::partition::SlotLoads;
 use crate::target::{Target, TargetId};
 
 /// Targets that can be known at the same time.
@@ -14,6 +15,7 @@ pub const MAX_TARGETS: usize = 65_536;
 pub struct Registry {
     /// Never locked on the way of a request.
     targets: Mutex<BTreeMap<TargetId, Weak<Target>>>,
+    slot_loads: Arc<SlotLoads>,
 }
 
 /// Why a target cannot be had. The operator's trouble.
@@ -50,6 +52,12 @@ impl Registry {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// How much the users of each slot are asked for.
+    #[must_use]
+    pub fn slot_loads(&self) -> Arc<SlotLoads> {
+        Arc::clone(&self.slot_loads)
     }
 
     /// The target `uri` of the set `set`: the one that exists, with all that is counted and known of it, or a new one.

@@ -93,6 +93,11 @@ impl Directory {
         alias.map_or(aor, |alias| &alias.aor)
     }
 
+    /// Shows the address of each user, in no order.
+    pub fn for_each_user(&self, mut visit: impl FnMut(&[u8])) {
+        self.stripes.iter().flat_map(|stripe| &stripe.users).for_each(|user| visit(&user.aor));
+    }
+
     /// How many users there are.
     #[must_use]
     pub fn users(&self) -> usize {

@@ -523,6 +523,34 @@ fn dead_member_is_missed_within_two_seconds_whatever_is_sent_again_of_it() {
 }
 
 #[test]
+fn member_is_added_and_another_one_goes_while_all_run() {
+    let mut world = well();
+    let now = world.now;
+    // The third one is none of theirs any more: it has to say so, and hears of nothing.
+    for number in [0, 1] {
+        world.nodes[number].peers.set_peers(now, &[address(1 - number)]);
+    }
+    (0..20).for_each(|user| world.register(0, user, true));
+    world.pass(3_000);
+    let conflict = world.nodes[0].peers.status(world.now).conflict;
+    assert!(conflict.is_some_and(|why| why.contains("add it to cluster.peers here")));
+    assert!((0..20).all(|user| world.nodes[1].uris(world.now, user).len() == 1));
+    assert!((0..20).all(|user| world.nodes[2].uris(world.now, user).is_empty()));
+    // A process that begins waits for who does not know it yet.
+    world.restart(2);
+    world.pass(5_000);
+    assert!(!world.nodes[2].is_warm);
+    let now = world.now;
+    for number in [0, 1] {
+        world.nodes[number].peers.set_peers(now, &[address(1 - number), address(2)]);
+    }
+    world.pass(3_000);
+    assert!(world.nodes[2].is_warm);
+    assert!((0..20).all(|user| world.nodes[2].uris(world.now, user).len() == 1));
+    assert_eq!(world.nodes[0].peers.status(world.now).conflict, None);
+}
+
+#[test]
 fn member_alone_serves_after_two_seconds() {
     let mut world = World::new(1);
     world.nodes[1].is_dead = true;

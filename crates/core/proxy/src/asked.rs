@@ -62,8 +62,7 @@ impl<'a> Asked<'a> {
     /// Whether who asks knows this binding already.
     #[must_use]
     pub fn excepts(&self, id: BindingId) -> bool {
-        let text = hexadecimal(id);
-        self.except.as_chunks::<DIGITS>().0.contains(&text)
+        self.except.as_chunks::<DIGITS>().0.contains(&hexadecimal(id))
     }
 }
 

@@ -54,7 +54,9 @@ impl Classifier<'_> {
     pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &Steered, source: &Flow) -> Classified {
         let ip = source.peer.ip();
         let is_trusted = self.snapshot.trusts(ip);
-        let is_proven = is_trusted || self.proven.contains(ip);
+        // What a first stage sends is what many phones send.
+        let is_sibling = self.snapshot.is_sibling(ip);
+        let is_proven = is_trusted || is_sibling || self.proven.contains(ip);
         let method = match peek.kind {
             Kind::Request(method) => method,
             Kind::Response(_) => Method::Other(&[]),
@@ -80,15 +82,19 @@ impl Classifier<'_> {
         } else {
             self.class_of_route(peek, method, ip).unwrap_or_else(usual)
         };
-        Classified { class, kind, is_unlimited: is_trusted, is_proven }
+        Classified { class, kind, is_unlimited: is_trusted || is_sibling, is_proven }
     }
 
-    /// Whether a REGISTER is of an address that is registered from there.
+    /// Whether a REGISTER is of an address that is registered from there, or through any server of ours where it comes through one.
     fn is_refresh(&self, now: Timestamp, steered: &Steered, ip: IpAddr) -> bool {
         let Some(claimed) = &steered.claimed else { return false };
         let mut bindings: SmallVec<[Target; 2]> = SmallVec::new();
         self.locations.lookup(now, self.snapshot.directory.resolve(claimed.as_bytes()), &mut bindings);
-        bindings.iter().any(|binding| binding.flow.peer.ip() == ip)
+        let is_sibling = |ip| self.snapshot.is_sibling(ip);
+        bindings
+            .iter()
+            .map(|binding| binding.flow.peer.ip())
+            .any(|from| from == ip || is_sibling(ip) && is_sibling(from))
     }
 
     /// The class that the first route gives which takes the request and has one.

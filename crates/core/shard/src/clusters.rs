@@ -75,7 +75,7 @@ impl Question<'_> {
         }
         let slot = self.slot_of_first_stage(uri)?;
         if self.begins_something() {
-            clusters.loads.count(slot);
+            clusters.loads.count(slot, self.method == Method::Invite);
         }
         let Some(owner) = clusters.partition.owner(slot) else { return Some(Way::NoTarget { held_until: None }) };
         let way = self.way_to_cluster(clusters, owner, targets);
@@ -138,7 +138,7 @@ impl Question<'_> {
         match self.asked.map(|asked| asked.ask) {
             None => {
                 if self.begins_something() {
-                    clusters.loads.count(slot);
+                    clusters.loads.count(slot, self.method == Method::Invite);
                 }
                 clusters.standing(slot)
             }

@@ -61,6 +61,19 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_tentative: bool,
 }
 
+impl<'a> Asked<'a> {
+    /// The user that it is about: that of the Request-URI, or of To where it is a REGISTER, whose Request-URI names a domain
+    /// (RFC 3261 §10.2). Where there is no user, the whole Request-URI.
+    fn user(&self) -> &'a [u8] {
+        let registered = || Uri::parse(self.message.to().uri).and_then(|uri| uri.sip().and_then(|uri| uri.user));
+        let user = match self.message.method() {
+            Method::Register => registered(),
+            _ => self.uri.and_then(Uri::sip).and_then(|uri| uri.user),
+        };
+        user.unwrap_or(self.request_uri)
+    }
+}
+
 /// Where a Request-URI is sent to; nothing is added where no listener reaches it.
 pub(crate) type Found = SmallVec<[Place; 1]>;
 
@@ -290,7 +303,7 @@ impl Places<'_> {
             Key::CallId => call_id,
             Key::From => asked.message.from().uri,
             Key::To => asked.message.to().uri,
-            Key::User => asked.uri.and_then(Uri::sip).and_then(|uri| uri.user).unwrap_or(asked.request_uri),
+            Key::User => asked.user(),
             Key::Aor => {
                 aor = aor_of(asked);
                 aor.as_bytes()

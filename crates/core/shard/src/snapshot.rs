@@ -245,6 +245,12 @@ impl Snapshot {
         networks.map(|network| (network.address, network.prefix)).collect()
     }
 
+    /// Whether another server that serves the same domains is at `ip`.
+    #[must_use]
+    pub fn is_sibling(&self, ip: IpAddr) -> bool {
+        self.siblings.iter().any(|sibling| sibling.ip() == ip)
+    }
+
     /// Whether a sender at `ip` needs no password for a call, and its asserted identity is believed: the operator trusts it,
     /// or it is a trunk's.
     #[must_use]

@@ -23,9 +23,16 @@ const PROVEN: &str = "198.51.100.7:5060";
 const TRUNK: &str = "203.0.113.9:5060";
 /// In a network that needs no password.
 const TRUSTED: &str = "2001:db8:7::9";
+/// Another server of ours, through which phones come.
+const SIBLING: &str = "192.0.2.99:5060";
 /// All of them, with what the classifier says of them: whether they are unlimited, and whether they have proven themselves.
-const SOURCES: [(&str, bool, bool); 4] =
-    [(STRANGER, false, false), (PROVEN, false, true), (TRUNK, true, true), (TRUSTED, true, true)];
+const SOURCES: [(&str, bool, bool); 5] = [
+    (STRANGER, false, false),
+    (PROVEN, false, true),
+    (TRUNK, true, true),
+    (TRUSTED, true, true),
+    (SIBLING, true, true),
+];
 
 const SOMEBODY: &str = "sip:carol@elsewhere.example";
 const PRIORITY: &str = "Resource-Priority: esnet.0\r\n";
@@ -56,6 +63,7 @@ impl Ground {
             let user = User { aor: (*b"bob@example.com").into(), ha1: Ha1s::default(), enabled: true };
             let alias = Change::PutAlias { alias: (*b"boss@example.com").into(), aor: user.aor.clone() };
             snapshot.directory = Directory::empty(1).with_changes([Change::PutUser(user), alias]);
+            snapshot.siblings = vec![SIBLING.parse().expect("an address")];
             edit(snapshot);
         });
         let proven = ProvenSources::new(1);

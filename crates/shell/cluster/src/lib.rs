@@ -180,6 +180,11 @@ impl Cluster {
         self.running.status()
     }
 
+    /// Forwards registrations to these peers from now on, where there is no engine.
+    pub fn set_peers(&self, peers: Vec<SocketAddr>) {
+        self.running.set_peers(peers);
+    }
+
     /// Ends it: what waits for the engine or for peers that answer has so long to get there.
     pub fn stop(&self, within: Duration) {
         self.running.stop(within);

@@ -1,6 +1,7 @@
 //! What the thread does where there is no engine: it sends and receives what peers say to each other.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use strowger_foundation::Timestamp;
 use strowger_members::{PeerOutput, Peers, Process};
 use strowger_registrar::{Cursor, Version};
 use tokio::net::UdpSocket;
-use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, watch};
 
 use crate::keeper::Handed;
 use crate::report::Reporter;
@@ -35,10 +36,17 @@ pub(crate) struct Forwarding {
     buffer: Vec<u8>,
     /// There is something to say of nonces.
     wake: Arc<Notify>,
+    /// Who the peers are to be.
+    wanted: watch::Receiver<Vec<SocketAddr>>,
 }
 
 impl Forwarding {
-    pub(crate) fn new(config: &ClusterConfig, peers: &PeersConfig, reporter: Reporter) -> io::Result<Self> {
+    pub(crate) fn new(
+        config: &ClusterConfig,
+        peers: &PeersConfig,
+        wanted: watch::Receiver<Vec<SocketAddr>>,
+        reporter: Reporter,
+    ) -> io::Result<Self> {
         let table = Table::new(config);
         let wake = Arc::new(Notify::new());
         table.wakes(&wake);
@@ -50,14 +58,13 @@ impl Forwarding {
             process: Process { member: config.member, began: began() },
             address: config.address,
             listen,
-            // All members may have one list.
-            peers: peers.peers.iter().copied().filter(|peer| *peer != listen).collect(),
+            peers: others(&peers.peers, listen),
             key: peers.key,
             limits: peers.limits,
         };
         let peers = Peers::new(table.now(), core);
         let (next_report, buffer) = (table.now(), vec![0; DATAGRAM]);
-        Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer, wake })
+        Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer, wake, wanted })
     }
 
     pub(crate) async fn run(mut self, mut batches: UnboundedReceiver<Handed>, stop: &Notify) {
@@ -72,6 +79,7 @@ impl Forwarding {
                 () = stop.notified() => return self.end(batches).await,
                 Some(handed) = batches.recv() => self.forward(handed, &mut batches),
                 () = self.wake.notified() => {}
+                Ok(()) = self.wanted.changed() => self.change_peers(),
                 _ = self.socket.readable() => self.receive(),
                 () = tokio::time::sleep(sleep) => self.peers.handle_timeout(self.table.now()),
             }
@@ -92,6 +100,12 @@ impl Forwarding {
             self.is_loaded = true;
             self.peers.handle_loaded(self.table.now());
         }
+    }
+
+    fn change_peers(&mut self) {
+        let Ok(listen) = self.socket.local_addr() else { return };
+        let wanted = others(&self.wanted.borrow_and_update(), listen);
+        self.peers.set_peers(self.table.now(), &wanted);
     }
 
     /// Says which nonces were used.
@@ -164,4 +178,9 @@ impl Forwarding {
             self.reporter.report(now, self.peers.status(now));
         }
     }
+}
+
+/// All but this member's own address: all members may have one list.
+fn others(peers: &[SocketAddr], own: SocketAddr) -> Vec<SocketAddr> {
+    peers.iter().copied().filter(|peer| *peer != own).collect()
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -30,6 +31,7 @@ pub(crate) struct Running {
     sender: UnboundedSender<Handed>,
     status: watch::Receiver<Status>,
     is_stopping: Arc<Notify>,
+    peers: watch::Sender<Vec<SocketAddr>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -39,11 +41,12 @@ impl Running {
         let (publish, status) = watch::channel(Status::default());
         let is_stopping = Arc::new(Notify::new());
         let stop = Arc::clone(&is_stopping);
+        let (peers, wanted) = watch::channel(Vec::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("strowger-share".to_owned()).spawn(move || {
-            LocalSet::new().block_on(&runtime, share(config, publish, (batches, &stop)));
+            LocalSet::new().block_on(&runtime, share(config, publish, wanted, (batches, &stop)));
         })?;
-        Ok(Self { sender, status, is_stopping, thread: Mutex::new(Some(thread)) })
+        Ok(Self { sender, status, is_stopping, peers, thread: Mutex::new(Some(thread)) })
     }
 
     pub(crate) fn sender(&self) -> UnboundedSender<Handed> {
@@ -52,6 +55,11 @@ impl Running {
 
     pub(crate) fn status(&self) -> Status {
         self.status.borrow().clone()
+    }
+
+    pub(crate) fn set_peers(&self, peers: Vec<SocketAddr>) {
+        // Who has an engine has no peers, and does not listen.
+        drop(self.peers.send(peers));
     }
 
     pub(crate) fn stop(&self, within: Duration) {
@@ -71,12 +79,13 @@ impl Running {
 async fn share(
     config: ClusterConfig,
     publish: watch::Sender<Status>,
+    wanted: watch::Receiver<Vec<SocketAddr>>,
     (batches, stop): (UnboundedReceiver<Handed>, &Notify),
 ) {
     let reporter = Reporter::new(Arc::clone(&config.locations), publish);
     match &config.way {
         Way::Engine(engine) => Sharing::new(&config, engine, reporter).run(batches, stop).await,
-        Way::Peers(peers) => match Forwarding::new(&config, peers, reporter) {
+        Way::Peers(peers) => match Forwarding::new(&config, peers, wanted, reporter) {
             Ok(forwarding) => forwarding.run(batches, stop).await,
             Err(error) => tracing::error!("cluster: registrations are not shared: cannot wait for the socket: {error}"),
         },

@@ -1,11 +1,15 @@
 //! What is said over the control socket: one JSON object a line, a request and then its response. Only a
 //! [trace](Request::Trace) and a [backup](Request::Backup) are answered by many lines.
 
+mod clusters;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use clusters::{ClusterShare, Clusters, Reweighing, Share};
 
 /// What a running server can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +52,8 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         set: Option<String>,
     },
+    /// What each cluster has, and would have with other weights.
+    Clusters(Reweighing),
     /// To send no new call to a target.
     Drain {
         /// Its id, its URI, or SET/URI.
@@ -147,6 +153,8 @@ pub enum Response {
     Followed,
     /// To [`Request::Targets`].
     Targets(Targets),
+    /// To [`Request::Clusters`].
+    Clusters(Clusters),
     /// To [`Request::Drain`], [`Request::Undrain`], [`Request::AddTarget`] and [`Request::RemoveTarget`].
     Target(Box<ChangedTarget>),
     /// To anything: why not.

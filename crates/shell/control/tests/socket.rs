@@ -22,6 +22,7 @@ impl Handler for Fake {
             | Request::Trace(_)
             | Request::Backup(_)
             | Request::Targets { .. }
+            | Request::Clusters(_)
             | Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::AddTarget(_)

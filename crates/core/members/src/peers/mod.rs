@@ -121,6 +121,7 @@ impl Own {
 #[derive(Debug)]
 pub struct Peers {
     own: Own,
+    limits: PeerLimits,
     peers: Vec<Peer>,
     /// What was taken of which process, the latest last.
     taken: BTreeMap<MemberId, VecDeque<(u64, Window)>>,
@@ -148,6 +149,7 @@ impl Peers {
         let PeersConfig { process, address, listen, peers, key, limits } = config;
         let mut own = Self {
             own: Own { process, address, listen, key: key.derive("members") },
+            limits,
             peers: peers.into_iter().map(|address| Peer::new(address, limits, now)).collect(),
             taken: BTreeMap::new(),
             changes: BTreeMap::new(),
@@ -163,6 +165,19 @@ impl Peers {
         };
         own.proceed(now);
         own
+    }
+
+    /// Other peers than before. Those that stay are not disturbed; what waited for one that goes is dropped. No [`PeerOutput::Read`] may be
+    /// on its way.
+    pub fn set_peers(&mut self, now: Timestamp, addresses: &[SocketAddr]) {
+        self.peers.retain(|peer| addresses.contains(&peer.address));
+        for address in addresses {
+            if !self.peers.iter().any(|peer| peer.address == *address) {
+                self.peers.push(Peer::new(*address, self.limits, now));
+            }
+        }
+        self.stranger = None;
+        self.proceed(now);
     }
 
     /// Changes of this server, as [records](strowger_registrar::Record).

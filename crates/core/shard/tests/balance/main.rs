@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_balancer::{Member, Policy, Set, SetConfig, Target};
+use strowger_balancer::{Key, Member, Policy, Set, SetConfig, Target};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteMatch as Match, RouteTarget};
@@ -513,4 +513,22 @@ fn another_member_with_the_same_keys_carries_on() {
     other.settle();
     assert_eq!(counts(&own), [(0, 0); 4]);
     assert_eq!(counts(&pool).iter().map(|(_, transactions)| transactions).sum::<u32>(), 0);
+}
+
+#[test]
+fn a_user_is_registered_where_calls_for_it_go() {
+    let targets = targets(5);
+    let by_user = SetConfig { key: Key::User, ..config(Policy::Hash) };
+    let mut world = world(by_user, &targets);
+    let mut seen = Vec::new();
+    for (number, user) in ["alice", "bob", "carol", "dave", "erin", "frank"].iter().enumerate() {
+        let to = |text: String| text.replace("To: <sip:bob@", &format!("To: <sip:{user}@"));
+        let invite = to(text("INVITE", number, "")).replace("sip:x@elsewhere", &format!("sip:{user}@elsewhere"));
+        let register = to(text("REGISTER", number + 10, "")).replace("sip:x@elsewhere", "sip:elsewhere");
+        let called = find(&world.input(ALICE, &invite), "INVITE").to;
+        assert_eq!(find(&world.input(ALICE, &register), "REGISTER").to, called, "{user}");
+        seen.push(called);
+    }
+    seen.dedup();
+    assert!(seen.len() > 1, "not all are at one target: {seen:?}");
 }

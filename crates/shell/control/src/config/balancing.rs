@@ -26,7 +26,8 @@ pub struct Balancer {
     /// least-calls, least-transactions, least-work (transactions by what each method costs), response-time or priority (the
     /// first in order of priority).
     pub policy: Policy,
-    /// What hash policies go by: call-id, from, to, user (of the Request-URI) or source. Not given: call-id, of range: user.
+    /// What hash policies go by: call-id, from, to, user (of the Request-URI), aor (the address of record: of To in a
+    /// REGISTER, else the Request-URI's) or source. Not given: call-id, of range: user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
     /// Of least-work: what a transaction costs. "1.75" or "2" (an INVITE, against 1 for all others), "adaptive" (measured),
@@ -163,6 +164,7 @@ pub enum Key {
     From,
     To,
     User,
+    Aor,
     Source,
 }
 
@@ -173,6 +175,7 @@ impl From<Key> for strowger_balancer::Key {
             Key::From => Self::From,
             Key::To => Self::To,
             Key::User => Self::User,
+            Key::Aor => Self::Aor,
             Key::Source => Self::Source,
         }
     }

@@ -1,11 +1,9 @@
 //! What of a faulty file can be relied on: who only wants to ask a running server need not wait until all of it is right.
 
-use std::path::Path;
-
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-use super::{Config, ConfigError, Control, Server};
+use super::{Config, ConfigError, Control, Server, Wanted};
 
 /// What is looked for. Text that cannot be read must not speak of it: another server could be asked, or told, otherwise.
 const LOOKED_FOR: [&str; 5] = ["server", "data", "domains", "control", "socket"];
@@ -16,14 +14,21 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its faults leave open where the socket is.
-    pub fn load_leniently(file: Option<&Path>) -> Result<(Self, Option<ConfigError>), ConfigError> {
-        let Some((path, text)) = super::read(file)? else { return Ok((Self::default(), None)) };
+    pub fn load_leniently<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<ConfigError>), ConfigError> {
+        let wanted = wanted.into();
+        let Some((path, text)) = super::read(wanted.file)? else { return Ok((Self::default(), None)) };
         let faults = match Self::parse(&text) {
-            Ok(config) => return Ok((config, None)),
+            Ok(config) => {
+                let config = config.of(wanted).and_then(|config| config.needs_role().map(|()| config));
+                return Ok((config.map_err(|error| error.in_file(&path))?, None));
+            }
             Err(faults) => faults.in_file(&path),
         };
         match salvaged(&text) {
-            Some(config) => Ok((config, Some(faults))),
+            Some(config) => match config.of(wanted) {
+                Ok(config) => Ok((config, Some(faults))),
+                Err(_) => Err(faults),
+            },
             None => Err(faults),
         }
     }

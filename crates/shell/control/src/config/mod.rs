@@ -12,9 +12,11 @@ mod kamailio;
 mod lenient;
 mod machine;
 mod overload;
+mod role;
 mod routing;
 mod secrets;
 mod snapshot;
+mod stages;
 mod streams;
 mod validate;
 pub mod values;
@@ -35,8 +37,10 @@ pub use gateways::Unreached;
 pub(crate) use gateways::share_of;
 pub use kamailio::{Flavor as KamailioFlavor, Followed, Kamailio};
 pub use overload::{Class, Overload};
+pub use role::{Role, Wanted};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
+pub use stages::{FirstStage, SecondStage, StageMember};
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
 use strowger_sql::DatabaseUrl;
@@ -92,6 +96,15 @@ pub struct Config {
     /// Where requests go; the first match is used.
     #[serde(rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
+    /// Servers that pass each request to the cluster of its user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first_stage: Vec<FirstStage>,
+    /// Clusters that users are spread over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub second_stage: Vec<SecondStage>,
+    /// What this server is among those that the file is for.
+    #[serde(skip)]
+    role: Option<Role>,
 }
 
 /// `[server]`
@@ -490,12 +503,46 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its first fault.
-    pub fn load(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
-        let Some((path, text)) = read(file)? else { return Ok((Self::default(), None)) };
-        match Self::parse(&text) {
+    pub fn load<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let loaded = Self::load_any(wanted.into())?;
+        loaded.0.needs_role()?;
+        Ok(loaded)
+    }
+
+    /// As [`load`](Self::load), but it may be for several servers, none of which is meant.
+    fn load_any(wanted: Wanted<'_>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let Some((path, text)) = read(wanted.file)? else { return Ok((Self::default().of(wanted)?, None)) };
+        match Self::parse(&text).and_then(|config| config.of(wanted)) {
             Ok(config) => Ok((config, Some(path))),
             Err(error) => Err(error.in_file(&path)),
         }
+    }
+
+    /// What this is for the server that is meant; for all of them where only the machine's name is known, and no server has it.
+    fn of(self, wanted: Wanted<'_>) -> Result<Self, ConfigError> {
+        let fault = |Fault { key, message }| ConfigError { file: None, line: None, key, message, others: Vec::new() };
+        match wanted.member {
+            Some(name) if self.has_stages() => self.played_by(name).map_err(fault),
+            Some(name) => {
+                let message = format!(
+                    "--as {name}: the configuration is for one server, and has no [[first_stage]] or [[second_stage]]"
+                );
+                Err(fault(Fault::new("", message)))
+            }
+            None if self.has_stages() => Ok(self.played_by(&role::host_name()).unwrap_or(self)),
+            None => Ok(self),
+        }
+    }
+
+    /// That a server is meant where the configuration is for several.
+    fn needs_role(&self) -> Result<(), ConfigError> {
+        if !self.has_stages() || self.role.is_some() {
+            return Ok(());
+        }
+        let names = self.stage_names().join(", ");
+        let message =
+            format!("the configuration is for several servers; say which one is meant with --as NAME: {names}");
+        Err(ConfigError { file: None, line: None, key: String::new(), message, others: Vec::new() })
     }
 
     /// `message` as it is told of a fault of `key`: with the file and the line, as far as these are there.
@@ -547,7 +594,8 @@ impl Config {
     /// Where the key is that the server signs with.
     #[must_use]
     pub fn key_file(&self) -> PathBuf {
-        self.server.key_file.clone().unwrap_or_else(|| self.server.data.join("key"))
+        let folder = self.role.as_ref().map_or(&self.server.data, |role| &role.common);
+        self.server.key_file.clone().unwrap_or_else(|| folder.join("key"))
     }
 
     /// Where the control socket is.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{Fault, Source};
 use super::values::Password;
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, Wanted};
 
 /// The longest password that is read from a file.
 const MAX_PASSWORD: usize = 1024;
@@ -15,8 +15,10 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its first fault.
-    pub fn load_with_secrets(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
-        Self::load_secrets(file, true)
+    pub fn load_with_secrets<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let loaded = Self::load_secrets(wanted.into(), true)?;
+        loaded.0.needs_role()?;
+        Ok(loaded)
     }
 
     /// As [`load_with_secrets`](Self::load_with_secrets), but variables of the environment may be missing: they may be set
@@ -24,12 +26,12 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its first fault.
-    pub fn load_for_check(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
-        Self::load_secrets(file, false)
+    pub fn load_for_check<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        Self::load_secrets(wanted.into(), false)
     }
 
-    fn load_secrets(file: Option<&Path>, with_variables: bool) -> Result<(Self, Option<PathBuf>), ConfigError> {
-        let (mut config, read) = Self::load(file)?;
+    fn load_secrets(wanted: Wanted<'_>, with_variables: bool) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let (mut config, read) = Self::load_any(wanted)?;
         match config.read_secrets(with_variables) {
             Ok(()) => Ok((config, read)),
             Err(fault) => {

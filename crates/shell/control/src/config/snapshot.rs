@@ -1,5 +1,6 @@
 //! From what the operator wrote to what the other parts of the server are told.
 
+mod clusters;
 mod routing;
 
 use std::net::{IpAddr, SocketAddr};
@@ -64,15 +65,23 @@ impl Config {
             timing: strowger_transaction::Timing { t1: self.timers.t1.0, t2: self.timers.t2.0, t4: self.timers.t4.0 },
             routes: self.routes(directory.gateways(), sets),
             elsewhere: self.elsewhere(),
+            clusters: self.clusters(sets),
+            siblings: self.role.as_ref().map(|role| role.siblings.clone()).unwrap_or_default(),
             trunks: self.trunks(),
             unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
-            follow_calls: true,
+            follow_calls: !self.is_first_stage(),
             record_calls: self.cdr.file.is_some() || !self.cdr.database.is_any(),
             directory,
             limits: Limits::MOST,
             draining: false,
-            shared_keys: self.server.key_file.is_some(),
+            shared_keys: self.server.key_file.is_some() || self.role.is_some(),
         }
+    }
+
+    /// Whether this is a server of a first stage.
+    #[must_use]
+    pub fn is_first_stage(&self) -> bool {
+        self.role.as_ref().is_some_and(|role| role.cluster.is_none())
     }
 
     fn proxy_policy(&self) -> strowger_proxy::Policy {
@@ -87,6 +96,7 @@ impl Config {
             record_route: proxy.record_route,
             stateless: proxy.stateless.into(),
             outbound: proxy.outbound,
+            only_where_needed: self.is_first_stage(),
             overload_control: self.overload.between_servers,
         }
     }

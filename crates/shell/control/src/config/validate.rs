@@ -3,6 +3,7 @@
 mod balancing;
 mod cluster;
 mod routing;
+mod stages;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -47,7 +48,8 @@ impl Config {
             self.validate_dns(),
         ];
         let sections = sections.into_iter().filter_map(Result::err);
-        sections.chain(self.validate_balancers()).chain(self.validate_routing()).collect()
+        let lists = [self.validate_stages(), self.validate_balancers(), self.validate_routing()];
+        sections.chain(lists.into_iter().flatten()).collect()
     }
 
     fn validate_server(&self) -> Result<(), Fault> {

@@ -260,7 +260,8 @@ impl Sources<'_> {
     pub fn look(&self, config: &Config) -> Vec<String> {
         let mut warnings = Vec::new();
         for (index, balancer) in config.balancers.iter().enumerate() {
-            if !config.routes.iter().any(|route| route.balance.as_ref() == Some(&balancer.name)) {
+            let is_cluster = config.second_stage.iter().any(|cluster| cluster.name == balancer.name);
+            if !is_cluster && !config.routes.iter().any(|route| route.balance.as_ref() == Some(&balancer.name)) {
                 let remedy = format!("one does that has balance = {:?}", balancer.name);
                 warnings.push(format!("balancer[{index}]: no route leads to {}; {remedy}", balancer.name));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strowger_balancer::{Member, Registry, Set, SetConfig};
+use strowger_balancer::{Member, Registry, Set, SetConfig, SlotLoads};
 use strowger_shard::RouteTarget;
 
 use super::{Listed, Origin, Refused, Sources};
@@ -13,6 +13,7 @@ use crate::config::{Balancer, Config};
 #[derive(Clone, Debug, Default)]
 pub struct TargetSets {
     sets: Vec<TargetSet>,
+    slot_loads: Arc<SlotLoads>,
 }
 
 /// One balancer's.
@@ -42,7 +43,7 @@ impl TargetSets {
                 None
             }));
         }
-        (Self { sets }, refused)
+        (Self { sets, slot_loads: registry.slot_loads() }, refused)
     }
 
     /// As [`build_all`](Self::build_all), all or nothing.
@@ -62,6 +63,12 @@ impl TargetSets {
             self.of(&balancer.name).is_none().then(|| Refused::new(key(), balancer.emptiness()))
         };
         config.balancers.iter().enumerate().filter_map(of).collect()
+    }
+
+    /// How much the users of each slot are asked for.
+    #[must_use]
+    pub fn slot_loads(&self) -> Arc<SlotLoads> {
+        Arc::clone(&self.slot_loads)
     }
 
     /// The set of a balancer, where it has a target.

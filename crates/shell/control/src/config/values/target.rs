@@ -63,6 +63,13 @@ fn place(uri: &SipUri<'_>, transport: Option<Transport>) -> Place {
 }
 
 impl Target {
+    /// The one at this address, over whichever transport.
+    #[must_use]
+    pub fn at(address: SocketAddr) -> Self {
+        let place = Place::At(Hop { transport: Transport::default(), address });
+        Self { uri: format!("sip:{address}"), transport: None, place }
+    }
+
     /// The URI without its user part, as a registrar is addressed (RFC 3261 §10.2).
     #[must_use]
     pub fn without_user(&self) -> String {

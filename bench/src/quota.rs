@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Where the kernel keeps the groups of its processor controller.
 const CONTROLLER: &str = "/sys/fs/cgroup/cpu";
 /// What the names of our groups begin with.
-const PREFIX: &str = "strowger-overload-";
+const PREFIX: &str = "strowger-quota-";
 /// Up to its quota a server comes before everything else on its core.
 const SHARES: &str = "262144";
 

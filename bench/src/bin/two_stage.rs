@@ -1,0 +1,375 @@
+//! Clusters of two stages, each server held to the same share of a core: what they carry at each load, beside the plan and the paper that it
+//! comes from. Writes `bench/TWO_STAGE.md`, tables into `bench/two_stage` and pictures into `bench/plots`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use strowger_bench::apart::enter;
+use strowger_bench::calm::Calm;
+use strowger_bench::kept::{self, Conditions};
+use strowger_bench::programs;
+use strowger_bench::quota::{Quota, remove_leftovers};
+use strowger_bench::register::process::{adopt, go_first, stay_on};
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
+use strowger_bench::two_stage::capacity::{Alone, measure};
+use strowger_bench::two_stage::configuration::{T1, configuration};
+use strowger_bench::two_stage::layout::{Layout, Work};
+use strowger_bench::two_stage::results::Results;
+use strowger_bench::two_stage::site::Place;
+use strowger_bench::two_stage::sweep::{Course, Task, sweep};
+use strowger_bench::two_stage::{GENERATOR_CORE, USERS, paper, plot, table};
+
+/// What the page of a trial begins with.
+const TRIAL: &str = "**A trial: others worked on the machine meanwhile. The figures show the form of this page, and not what the servers can \
+    do.**\n\n";
+/// What a new page begins with.
+const TITLE: &str = "# Two stages\n";
+/// Shares of registrations, in percent, where there are calls too.
+const MIXES: [u8; 2] = [50, 80];
+/// Loads of mixes, as parts of what is planned to be carried.
+const MIXED_LOADS: [f64; 3] = [0.6, 0.9, 1.2];
+
+#[derive(Debug, Parser)]
+#[command(about = "Clusters of two stages beside the plan of what they carry; a report, not a test")]
+struct Arguments {
+    /// What is measured; of the others what was measured before stays [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Part>,
+    /// Loads, as parts of what is planned to be carried at most
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.8, 0.95, 1.2, 1.5])]
+    loads: Vec<f64>,
+    /// Seconds of the first load that are not counted; transactions live for 6.4 s
+    #[arg(long, default_value_t = 7)]
+    fill: u64,
+    /// Seconds of each other load that are not counted
+    #[arg(long, default_value_t = 3)]
+    warm_up: u64,
+    /// Seconds of each load that are counted
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+    /// Microseconds of processor time that each server has in each period
+    #[arg(long, default_value_t = 1_000)]
+    quota_us: u32,
+    /// Microseconds of a period
+    #[arg(long, default_value_t = 10_000)]
+    period_us: u32,
+    /// Seconds that all waits for a calm machine may last together; 0: it is a trial
+    #[arg(long, default_value_t = 120)]
+    patience: u64,
+    /// A smoke test: little of everything; writes nothing into the repository
+    #[arg(long)]
+    quick: bool,
+    /// Begins with what an earlier run left, and does only what is missing there
+    #[arg(long)]
+    resume: bool,
+    /// Measures nothing: writes the page of what was measured
+    #[arg(long)]
+    describe: bool,
+    /// Where what was measured is left for another run [default: two-stage.json beside this program]
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file of the page; tables and plots lie beside it [default: bench/TWO_STAGE.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// What one server of each stage carries
+    Capacity,
+    /// Calls
+    Calls,
+    /// Registrations
+    Registrations,
+    /// Registrations with overload control
+    Control,
+    /// Clusters of unequal shares, as in the paper
+    Skew,
+    /// Calls and registrations together
+    Mixed,
+}
+
+impl Part {
+    const ALL: [Self; 6] = [Self::Capacity, Self::Calls, Self::Registrations, Self::Control, Self::Skew, Self::Mixed];
+
+    fn has(self, work: Work, weights: &[u16]) -> bool {
+        match work {
+            _ if !weights.is_empty() => self == Self::Skew,
+            Work::Calls => self == Self::Calls,
+            Work::Registrations => self == Self::Registrations,
+            Work::ControlledRegistrations => self == Self::Control,
+            Work::Mixed(_) => self == Self::Mixed,
+        }
+    }
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    if !arguments.describe {
+        let _ = enter(false);
+        adopt().expect("processes can be adopted");
+        remove_leftovers();
+    }
+    let outcome = Bench::new(arguments).and_then(|mut bench| {
+        bench.run()?;
+        bench.show()
+    });
+    if let Err(error) = outcome {
+        eprintln!("two-stage: {error}");
+        std::process::exit(1);
+    }
+}
+
+struct Bench {
+    arguments: Arguments,
+    place: Place,
+    parts: Vec<Part>,
+    file: PathBuf,
+    conditions: Conditions,
+    around: String,
+    results: Results,
+    begun: Instant,
+    calm: Calm,
+    failures: usize,
+    // The results of a smoke test go with it.
+    _scratch: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(mut arguments: Arguments) -> Result<Self, String> {
+        let binary = programs::strowger(arguments.binary.as_ref());
+        if !binary.is_file() {
+            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
+        }
+        if arguments.quick {
+            (arguments.fill, arguments.warm_up, arguments.seconds, arguments.patience) = (1, 1, 1, 0);
+            arguments.loads = vec![0.5, 1.2];
+        }
+        let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
+        let scratch = tempfile::Builder::new().prefix("strowger-two-stage-results-").tempdir();
+        let scratch = scratch.map_err(|error| error.to_string())?;
+        let usual =
+            if arguments.quick { scratch.path().join("results.json") } else { programs::beside("two-stage.json") };
+        let file = arguments.results.clone().unwrap_or(usual);
+        let conditions =
+            Conditions::of(&binary)?.with("the quota", format!("{} of {} µs", quota.quota_us, quota.period_us));
+        let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
+        let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
+        let mut results = match kept::read(&file, &conditions) {
+            Ok(results) if goes_on => results,
+            Err(why) if arguments.resume || arguments.describe => return Err(why),
+            _ => Results::default(),
+        };
+        if !arguments.resume && !arguments.describe {
+            parts.iter().for_each(|part| forget(&mut results, *part));
+        }
+        results.quota = Some(quota);
+        let calm = Calm::new(&[0, GENERATOR_CORE], Duration::from_secs(arguments.patience));
+        // Before this process stays on one core, which is all that it sees of the machine then.
+        let around = circumstances(&command_line("strowger-bench --bin two-stage").replace(" --describe", ""));
+        let (place, begun) = (Place { binary, quota }, Instant::now());
+        Ok(Self {
+            arguments,
+            place,
+            parts,
+            file,
+            conditions,
+            around,
+            results,
+            begun,
+            calm,
+            failures: 0,
+            _scratch: scratch,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        if self.arguments.describe {
+            return Ok(());
+        }
+        stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
+        go_first();
+        for part in self.parts.clone() {
+            let begun = Instant::now();
+            match part {
+                Part::Capacity => self.capacities(),
+                Part::Calls => self.layouts(Work::Calls),
+                Part::Registrations => self.layouts(Work::Registrations),
+                Part::Control => self.sweep(Layout::PAPER[0], Work::ControlledRegistrations, &[]),
+                Part::Skew => self.sweep(Layout::PAPER[3], Work::Calls, &paper::WEIGHTS),
+                Part::Mixed => MIXES.iter().for_each(|percent| self.mixed(Work::Mixed(*percent))),
+            }
+            self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
+        }
+        self.say(&self.calm.told());
+        if self.failures > 0 {
+            eprintln!("two-stage: {} measurements have failed; --resume does them again", self.failures);
+        }
+        Ok(())
+    }
+
+    fn say(&self, what: &str) {
+        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
+    }
+
+    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    fn measure<T>(
+        &mut self,
+        what: &str,
+        measure: impl FnOnce(&Self) -> Result<T, String>,
+        keep: impl FnOnce(&mut Results, T),
+    ) {
+        if self.arguments.patience > 0 {
+            self.calm.wait();
+        }
+        self.say(what);
+        match measure(self) {
+            Ok(found) => {
+                keep(&mut self.results, found);
+                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+                    eprintln!("  NOT KEPT: {why}");
+                }
+            }
+            Err(why) => {
+                self.failures += 1;
+                eprintln!("  FAILED: {what}: {why}");
+            }
+        }
+    }
+
+    fn course(&self) -> Course {
+        let Arguments { fill, warm_up, seconds, .. } = self.arguments;
+        let [fill, warm_up, time] = [fill, warm_up, seconds].map(Duration::from_secs);
+        Course { fill, warm_up, time }
+    }
+
+    fn capacities(&mut self) {
+        let course = self.course();
+        for work in [Work::Calls, Work::Registrations] {
+            for alone in Alone::ALL {
+                if self.results.capacity(alone, work).is_some() {
+                    continue;
+                }
+                self.measure(
+                    &format!("{alone}, {work}"),
+                    |bench| measure(alone, work, course, &bench.place),
+                    |results, found| {
+                        eprintln!("  {:.0}/s, {:.1} µs each", found.rate, found.cost_us);
+                        results.capacities.push(found);
+                    },
+                );
+            }
+        }
+    }
+
+    fn layouts(&mut self, work: Work) {
+        for layout in Layout::PAPER.into_iter().chain([Layout::WIDE, Layout::PAIRS]) {
+            self.sweep(layout, work, &[]);
+        }
+    }
+
+    /// A server alone, and two behind two of the first stage.
+    fn mixed(&mut self, work: Work) {
+        let loads = std::mem::replace(&mut self.arguments.loads, MIXED_LOADS.to_vec());
+        [Layout::PAPER[0], Layout::PAPER[3]].into_iter().for_each(|layout| self.sweep(layout, work, &[]));
+        self.arguments.loads = loads;
+    }
+
+    fn sweep(&mut self, layout: Layout, work: Work, weights: &[u16]) {
+        if self.results.weighted(layout, work, weights).is_some() {
+            return;
+        }
+        let what = format!("{layout}, {work}");
+        let Some(plan) = self.results.both(work).and_then(|both| both.even(layout)) else {
+            self.failures += 1;
+            return eprintln!("  FAILED: {what}: what one server carries is not known; measure the part capacity");
+        };
+        let rates = self.arguments.loads.iter().map(|times| times * plan.capacity()).collect();
+        let task = Task { layout, work, weights, rates, course: self.course() };
+        self.measure(&what, |bench| sweep(&task, &bench.place), |results, one| results.sweeps.push(one));
+    }
+
+    /// The page, the tables and the pictures.
+    fn show(&mut self) -> Result<(), String> {
+        self.results.sort();
+        let mut text = table::summary(&self.results);
+        if self.arguments.patience == 0 {
+            text.insert_str(0, TRIAL);
+        }
+        text.push_str("\n![Calls carried by offered calls](plots/two-stage-calls.svg)\n\n");
+        text.push_str("The paper's, for comparison:\n\n![The paper's plan](plots/two-stage-paper.svg)\n\n");
+        self.describe(&mut text);
+        text.push_str(&table::all(&self.results));
+        println!("{text}");
+        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("TWO_STAGE.md");
+        let output = match &self.arguments.output {
+            Some(output) => output.clone(),
+            None if self.arguments.quick => return Ok(()),
+            None => usual(),
+        };
+        plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
+        self.results.write_csv(&output.with_file_name("two_stage")).map_err(|error| error.to_string())?;
+        if !output.exists() {
+            fs::write(&output, TITLE).map_err(|error| format!("{}: {error}", output.display()))?;
+        }
+        replace(&output, "two-stage", &text).map_err(|error| format!("{}: {error}", output.display()))
+    }
+
+    fn describe(&self, text: &mut String) {
+        let Arguments { fill, warm_up, seconds, .. } = self.arguments;
+        let quota = self.place.quota;
+        let configured = configuration(Layout::PAPER[3], Work::Calls, &[], Path::new("/var/lib/strowger"));
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "{}- Each server: {:.1} % of a core, {} µs of every {} µs, all of its threads together\n\n\
+             {}\n\n\
+             ## How it is measured\n\n\
+             S*n*P*m* as in the paper: *n* servers of the first stage, which pass each request to the cluster that has the share of its user, and *m* \
+             clusters of one server each; B2: of two, which share registrations and the cluster's users. S0P1 is one server alone. All \
+             servers are on the first core, each in a control group of its own; the generators (the engine of `strowger load`, callers and \
+             callees) on the second one, in a network namespace. There are as many generators as first-stage servers, each with its part of the \
+             rate and of the {USERS} users.\n\n\
+             A call is the paper's Proxy 200: INVITE, 180, 200, ACK, BYE, 200, to a user who has registered; calls come at random (Poisson). \
+             INVITE and its answers pass both stages. The first stage keeps no state and does not stay on the way, so ACK and BYE go from the caller to \
+             the second stage; in the paper they pass both. Nothing is sent again, and a call counts where each of its requests has its 2xx within 2 s. A registration is \
+             a REGISTER of a user who is registered, without a password. Loads are parts of what is planned to be carried at most; all loads of a \
+             layout run one after the other on the same servers, the first one after {fill} s that do not count, the others after {warm_up} s; \
+             each is counted for {seconds} s. `timers.t1` is {T1}, so that as many transactions end as begin.\n\n\
+             *Planned* is `strowger plan two-stage`: τ(λ) = Σ_j min(f_j·min(λ, n·C_s), C_p), with C_s and C_p as measured below, the shares f_j of the \
+             users that each cluster had, and the load λ that was really offered. What it leaves out: that a server which refuses work spends time \
+             on that, and that calls wait in bursts.\n\n\
+             The configuration of S2P2 for all of its servers, which are started with `strowger serve -c strowger.toml --as s1`:\n\n\
+             ```toml\n{configured}```\n",
+            self.around,
+            quota.percent(),
+            quota.quota_us,
+            quota.period_us,
+            failover(),
+        );
+    }
+}
+
+/// Where it stands what happens when a server dies; a link only where that page is there.
+fn failover() -> String {
+    let page = "FAILOVER.md";
+    let is_there = Path::new(env!("CARGO_MANIFEST_DIR")).join(page).exists();
+    let named = if is_there { format!("[{page}]({page})") } else { format!("`bench/{page}`") };
+    format!("What happens when a server dies, for each way to fail over: {named}.")
+}
+
+/// Removes what is measured again.
+fn forget(results: &mut Results, part: Part) {
+    if part == Part::Capacity {
+        results.capacities.clear();
+    }
+    results.sweeps.retain(|one| !part.has(one.work, &one.weights));
+}

@@ -1,0 +1,199 @@
+//! Calls and registrations: as many generators (`strowger load`'s engine) as there are first-stage servers, each with its share of the
+//! rate and of the users. Nothing is sent again, and what is not answered within two seconds has failed, as in the paper.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use strowger_traffic::engine::{Plan, Run};
+use strowger_traffic::meter::Answer;
+use strowger_traffic::options::{Options, Target, workload_with};
+use strowger_traffic::script::Verb;
+use strowger_traffic::sweep::Measured;
+
+use super::site::Site;
+use super::{DOMAIN, USERS};
+
+/// Within which each request of a call must be answered with 2xx.
+pub const WITHIN: Duration = Duration::from_secs(2);
+/// Ports of the callers of each generator. A registrar would take a REGISTER from another port for another phone.
+const SOCKETS: usize = 8;
+/// How long what has begun may take at the end. No call begins then, and what ends then is not counted.
+const DRAIN: Duration = Duration::from_secs(1);
+/// The first port of callees.
+const CALLEES: u16 = 16_070;
+
+/// How calls begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// So many a second, at random (Poisson), whatever the answers.
+    Rate(f64),
+    /// So many at once for each entry, a new one for each that ends.
+    AtOnce(usize),
+}
+
+/// What is offered.
+#[derive(Clone, Debug)]
+pub struct Offer<'a> {
+    /// As `strowger load run --workload` takes it.
+    pub workload: &'a str,
+    /// How much.
+    pub pace: Pace,
+    /// The beginning, which is not counted.
+    pub warm_up: Duration,
+    /// What is counted.
+    pub time: Duration,
+    /// Whether callees register before. Later loads on the same servers find them registered.
+    pub registers: bool,
+    /// What randomness begins with.
+    pub seed: u64,
+}
+
+/// What came of it, of all generators together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Calls and registrations a second that began.
+    pub offered: f64,
+    /// Those that succeeded in time.
+    pub goodput: f64,
+    /// 503 responses a second.
+    pub refused: f64,
+    /// From a request that begins something to its 2xx, in milliseconds: the median of the first generator.
+    pub p50_ms: Option<f64>,
+    /// And the 99th percentile.
+    pub p99_ms: Option<f64>,
+    /// The share of periods in which servers of the first stage had used all of their quota, in percent.
+    pub first_throttled: f64,
+    /// The same of the second stage.
+    pub second_throttled: f64,
+    /// Whether a generator was late.
+    pub is_late: bool,
+}
+
+/// Offers it.
+///
+/// # Errors
+/// When a generator cannot run, or a server has ended.
+pub fn run(site: &mut Site, offer: &Offer<'_>) -> Result<Outcome, String> {
+    let entries = site.entries();
+    let prepared = (0..).zip(&entries).map(|(number, entry)| prepare(offer, *entry, number, entries.len()));
+    let runs: Vec<Run> = prepared.collect::<Result<_, String>>()?;
+    let before = site.throttled();
+    let parts: Vec<Result<Outcome, String>> = thread::scope(|scope| {
+        let threads: Vec<_> = runs.into_iter().map(|run| scope.spawn(move || carry_out(run))).collect();
+        let end = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|_| Err("a generator has panicked".to_owned()))
+        };
+        threads.into_iter().map(end).collect()
+    });
+    let [first_throttled, second_throttled] = site.throttled().percent_since(&before);
+    site.check()?;
+    let parts: Vec<Outcome> = parts.into_iter().collect::<Result<_, String>>()?;
+    Ok(Outcome { first_throttled, second_throttled, ..sum(&parts) })
+}
+
+fn sum(parts: &[Outcome]) -> Outcome {
+    let first = parts.first().copied().unwrap_or_default();
+    parts.iter().skip(1).fold(first, |all, one| Outcome {
+        offered: all.offered + one.offered,
+        goodput: all.goodput + one.goodput,
+        refused: all.refused + one.refused,
+        is_late: all.is_late || one.is_late,
+        ..all
+    })
+}
+
+fn prepare(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Result<Run, String> {
+    Run::prepare(plan(offer, entry, number, entries)?).map_err(|error| error.to_string())
+}
+
+fn plan(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Result<Plan, String> {
+    let said = |error: strowger_traffic::engine::PlanError| error.to_string();
+    let workload = workload_with(offer.workload, &[], 1.0).map_err(said)?;
+    let calls = !workload.callees.is_empty();
+    let to = Target::parse(&format!("udp:{entry}")).map_err(said)?;
+    let parts = u32::try_from(entries).unwrap_or(u32::MAX).max(1);
+    let (rate, outstanding) = match offer.pace {
+        Pace::Rate(rate) => ((rate / f64::from(parts)).max(1.0), None),
+        Pace::AtOnce(count) => (1.0, Some(count)),
+    };
+    let options = Options {
+        users: (USERS / parts).max(1),
+        pattern: format!("s{number}u%"),
+        domain: Some(DOMAIN.to_owned()),
+        sockets: if calls { SOCKETS } else { 1 },
+        joins: true,
+        repeats: false,
+        rate,
+        outstanding,
+        time: Some(offer.time),
+        warm_up: offer.warm_up,
+        drain: Some(DRAIN),
+        ..Options::new(workload, Some(to), offer.seed + u64::from(number))
+    };
+    let mut plan = options.plan().map_err(said)?.0;
+    let measured = plan.phases.iter().position(|phase| phase.is_measured);
+    // The servers end with their registrations.
+    let measured = measured.ok_or("the workload measures nothing")?;
+    plan.phases.truncate(measured + 1);
+    if !offer.registers {
+        plan.phases.drain(..measured);
+    }
+    if calls {
+        plan.callees_at = vec![(Ipv4Addr::LOCALHOST, CALLEES + number).into()];
+    }
+    Ok(plan)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of calls")]
+fn carry_out(run: Run) -> Result<Outcome, String> {
+    let report = run.go().map_err(|error| error.to_string())?;
+    let measured = Measured::of(&report, WITHIN);
+    if let Some(why) = report.broken_off {
+        return Err(why);
+    }
+    let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
+    let meter = phase.meter();
+    let seconds = phase.elapsed.as_secs_f64().max(0.001);
+    let of_verb = |verb| meter.answer(verb, Answer::Success).filter(|times| times.count() > 0);
+    let times = of_verb(Verb::Invite).or_else(|| of_verb(Verb::Register));
+    let quantile = |share: f64| Some(times?.quantile(share).as_secs_f64() * 1e3);
+    Ok(Outcome {
+        offered: meter.began.sent as f64 / seconds,
+        goodput: measured.throughput,
+        refused: meter.received.responses(503) as f64 / seconds,
+        p50_ms: quantile(0.5),
+        p99_ms: quantile(0.99),
+        is_late: measured.bottleneck.is_some(),
+        ..Outcome::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generators_share_the_rate_and_the_users() {
+        let offer = Offer {
+            workload: "proxy-200",
+            pace: Pace::Rate(900.0),
+            warm_up: Duration::ZERO,
+            time: WITHIN,
+            registers: true,
+            seed: 1,
+        };
+        let entry = ([127, 0, 0, 1], 5060).into();
+        let later = plan(&Offer { registers: false, ..offer.clone() }, entry, 1, 3).expect("a plan");
+        assert!(later.phases.len() == 1 && later.phases[0].is_measured);
+        let plan = plan(&offer, entry, 1, 3).expect("a plan");
+        assert_eq!(plan.phases.len(), 2, "callees register, then calls are measured");
+        assert_eq!(plan.phases[1].callees.len() as u32, USERS / 3);
+        assert_eq!(plan.callees_at[0].port(), CALLEES + 1);
+        assert!(!plan.repeats);
+        let part = Outcome { offered: 300.0, goodput: 200.0, is_late: false, ..Outcome::default() };
+        let all = sum(&[part, Outcome { is_late: true, ..part }]);
+        assert!(all.is_late && (all.offered - 600.0).abs() < 1e-9 && (all.goodput - 400.0).abs() < 1e-9);
+    }
+}

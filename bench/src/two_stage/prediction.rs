@@ -1,0 +1,117 @@
+//! What `strowger plan two-stage` says of a layout, from what one server of each stage carries and the shares that were found.
+
+use strowger_plan::TwoStage;
+
+use super::capacity::{Alone, Capacity};
+use super::layout::{Layout, Work};
+use super::paper;
+use super::sweep::{Point, Sweep};
+
+/// What one server of each stage carries, a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Capacities {
+    /// C_s.
+    pub first: f64,
+    /// C_p.
+    pub second: f64,
+}
+
+impl Capacities {
+    /// Those that were measured, for this work. A mix takes of each server's time what its calls and its registrations take: the capacity is the
+    /// harmonic mean of theirs, by their shares.
+    #[must_use]
+    pub fn of(all: &[Capacity], work: Work) -> Option<Self> {
+        let measured = |alone, work| all.iter().find(|one| (one.alone, one.work) == (alone, work)).map(|one| one.rate);
+        let registrations = work.registrations();
+        let mixed = |alone| match work {
+            Work::Calls | Work::Registrations => measured(alone, work),
+            Work::ControlledRegistrations => measured(alone, Work::Registrations),
+            Work::Mixed(_) => {
+                let (calls, registers) = (measured(alone, Work::Calls)?, measured(alone, Work::Registrations)?);
+                Some(1.0 / ((1.0 - registrations) / calls + registrations / registers))
+            }
+        };
+        Some(Self { first: mixed(Alone::First)?, second: mixed(Alone::Second)? })
+    }
+
+    /// The plan of a layout whose clusters have these shares; each is divided evenly among the cluster's servers.
+    #[must_use]
+    pub fn plan(self, layout: Layout, shares: &[f64]) -> Option<TwoStage> {
+        let parts = shares.iter().flat_map(|share| vec![share / f64::from(layout.servers); layout.servers as usize]);
+        let parts: Vec<f64> = parts.collect();
+        TwoStage::new(layout.first, self.first, self.second, &parts).ok()
+    }
+
+    /// The same with equal shares.
+    #[must_use]
+    pub fn even(self, layout: Layout) -> Option<TwoStage> {
+        self.plan(layout, &vec![1.0 / f64::from(layout.clusters); layout.clusters as usize])
+    }
+}
+
+/// What the paper's own numbers say of a layout.
+#[must_use]
+pub fn of_paper(test: paper::Test, layout: Layout) -> Option<TwoStage> {
+    Capacities { first: test.first, second: test.second }.plan(layout, paper::shares(layout))
+}
+
+/// A point beside what the plan says at the load that was really offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared {
+    /// Offered, a second.
+    pub offered: f64,
+    /// τ(λ), a second.
+    pub predicted: f64,
+    /// Carried, a second.
+    pub measured: f64,
+}
+
+impl Compared {
+    /// By how much more was carried than predicted, in percent of that.
+    #[must_use]
+    pub fn error_percent(&self) -> f64 {
+        100.0 * (self.measured / self.predicted - 1.0)
+    }
+}
+
+/// The points of a sweep beside the plan.
+#[must_use]
+pub fn compare(sweep: &Sweep, capacities: Capacities) -> Vec<Compared> {
+    let Some(plan) = capacities.plan(sweep.layout, &sweep.shares) else { return Vec::new() };
+    let compare = |point: &Point| Compared {
+        offered: point.outcome.offered,
+        predicted: plan.throughput(point.outcome.offered),
+        measured: point.outcome.goodput,
+    };
+    sweep.points.iter().map(compare).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_of_the_paper_is_that_of_figure_16() {
+        let capacities: Vec<f64> = Layout::PAPER
+            .iter()
+            .map(|layout| of_paper(paper::STATELESS, *layout).expect("shares that sum to 1").capacity())
+            .collect();
+        for (found, paper) in capacities.iter().zip([900.0, 900.0, 1_050.0, 1_740.0, 2_100.0, 2_700.0]) {
+            assert!((found - paper).abs() < 31.0, "{capacities:?}");
+        }
+    }
+
+    #[test]
+    fn a_mix_takes_the_time_of_both() {
+        let capacity = |alone, work, rate| Capacity { alone, work, closed: rate, rate, cost_us: 1.0 };
+        let all: Vec<Capacity> = Alone::ALL
+            .into_iter()
+            .flat_map(|alone| [capacity(alone, Work::Calls, 1_000.0), capacity(alone, Work::Registrations, 4_000.0)])
+            .collect();
+        let mixed = Capacities::of(&all, Work::Mixed(50)).expect("both are known");
+        assert!((mixed.second - 1_600.0).abs() < 1e-9, "{mixed:?}");
+        assert_eq!(Capacities::of(&all[..1], Work::Calls), None);
+        let pairs = mixed.plan(Layout::PAIRS, &[0.5, 0.5]).expect("shares");
+        assert_eq!(pairs.shares(), [0.25; 4]);
+    }
+}

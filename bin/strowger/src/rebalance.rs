@@ -1,0 +1,232 @@
+//! `strowger ctl rebalance`: what each cluster has, and moving users between clusters; `strowger ctl reload --all`.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use strowger_control::config::{Config, DEFAULT_FILE, Wanted};
+use strowger_control::protocol::{ClusterShare, Clusters, Request, Response, Reweighing, Share};
+use strowger_control::socket;
+
+use crate::cli::RebalanceArguments;
+use crate::failure::Failure;
+use crate::table::{print_json, print_line, print_table};
+use crate::text::{clock, number};
+
+/// Shows the clusters, and does what is asked.
+pub(crate) fn run(
+    wanted: Wanted<'_>,
+    socket: &Path,
+    arguments: &RebalanceArguments,
+    is_json: bool,
+) -> Result<(), Failure> {
+    let reweighing = Reweighing { weights: arguments.weights.clone(), even: arguments.even };
+    let is_asked = reweighing != Reweighing::default();
+    if arguments.write && !is_asked {
+        return Err(Failure::Usage("--write: name clusters and weights, as a=120, or --even".to_owned()));
+    }
+    let clusters = match socket::ask(socket, &Request::Clusters(reweighing)).map_err(Failure::No)? {
+        Response::Clusters(clusters) => clusters,
+        Response::Error(message) => return Err(Failure::No(message)),
+        _ => return Err(Failure::No("the server answers something else".to_owned())),
+    };
+    if is_json {
+        print_json(&json!(clusters))?;
+    } else {
+        print(&clusters)?;
+    }
+    if !arguments.write {
+        if is_asked && !is_json {
+            print_line("nothing is changed: --write changes it")?;
+        }
+        return Ok(());
+    }
+    if let Some(left) = clusters.moving_s.filter(|_| !arguments.force) {
+        return Err(Failure::No(format!(
+            "users of the last move may not have registered again until {} from now, and would not be found where they were \
+             before; wait, or say --force",
+            clock(left as f64)
+        )));
+    }
+    let file = wanted.file.unwrap_or(Path::new(DEFAULT_FILE));
+    write(file, &clusters.clusters)?;
+    print_line(&format!("{}: changed", file.display()))?;
+    reload_all(wanted)
+}
+
+fn print(clusters: &Clusters) -> io::Result<()> {
+    let is_thought = clusters.moves.is_some();
+    let knows_users = clusters.clusters.iter().any(|cluster| cluster.now.users > 0);
+    let users = |share: &Share| if knows_users { number(share.users) } else { "-".to_owned() };
+    let row = |cluster: &ClusterShare| {
+        let Share { weight, share, requests, calls, load, .. } = cluster.now;
+        let members = match cluster.in_service {
+            Some(in_service) => format!("{in_service} of {}", cluster.members),
+            None => cluster.members.to_string(),
+        };
+        [
+            cluster.name.clone(),
+            members,
+            weight.to_string(),
+            percent(share),
+            users(&cluster.now),
+            number(calls),
+            number(requests),
+            percent(load),
+        ]
+    };
+    let heading = ["CLUSTER", "MEMBERS", "WEIGHT", "SHARE", "USERS", "CALLS", "REQUESTS", "LOAD"];
+    if is_thought {
+        let row = |cluster: &ClusterShare| {
+            let [name, members, weight, share, users, _, _, load] = row(cluster);
+            let then = cluster.then.unwrap_or_default();
+            [
+                name,
+                members,
+                format!("{weight} -> {}", then.weight),
+                format!("{share} -> {}", percent(then.share)),
+                users,
+                format!("{load} -> {}", percent(then.load)),
+            ]
+        };
+        let rows: Vec<_> = clusters.clusters.iter().map(row).collect();
+        print_table(["CLUSTER", "MEMBERS", "WEIGHT", "SHARE", "USERS", "LOAD"], &rows)?;
+    } else {
+        let rows: Vec<_> = clusters.clusters.iter().map(row).collect();
+        print_table(heading, &rows)?;
+    }
+    explain(clusters)
+}
+
+/// What the table does not say.
+fn explain(clusters: &Clusters) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if let Some(moves) = clusters.moves {
+        writeln!(out, "{} of the users would move", percent(moves))?;
+    }
+    if let Some(left) = clusters.moving_s {
+        let moved = percent(clusters.moved);
+        writeln!(
+            out,
+            "{moved} of the users have moved; until they register, {} at most, they are found where they were",
+            clock(left as f64)
+        )?;
+    }
+    if clusters.busiest > 0.05 {
+        let busiest = percent(clusters.busiest);
+        writeln!(
+            out,
+            "{busiest} of the load is of users that no weight can part: one of them is asked for that often"
+        )?;
+    }
+    Ok(())
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// Writes the weights into the configuration, and leaves all else in it as it is.
+fn write(file: &Path, clusters: &[ClusterShare]) -> Result<(), Failure> {
+    let shown = file.display();
+    let text =
+        std::fs::read_to_string(file).map_err(|error| Failure::No(format!("{shown} cannot be read: {error}")))?;
+    let changed = reweighed(&text, clusters).map_err(|why| Failure::No(format!("{shown}: {why}")))?;
+    Config::parse(&changed).map_err(|error| Failure::No(format!("{shown}, as it would be: {error}")))?;
+    replace(file, &changed).map_err(|error| Failure::No(format!("{shown} cannot be written: {error}")))
+}
+
+/// `text` with other weights, and those before beside them.
+fn reweighed(text: &str, clusters: &[ClusterShare]) -> Result<String, String> {
+    let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| format!("is no TOML: {error}"))?;
+    let tables = document.get_mut("second_stage").and_then(toml_edit::Item::as_array_of_tables_mut);
+    let tables = tables.ok_or("has no [[second_stage]]; write the clusters so, each with its own heading")?;
+    for cluster in clusters {
+        let named = |table: &&mut toml_edit::Table| {
+            table.get("name").and_then(toml_edit::Item::as_str) == Some(cluster.name.as_str())
+        };
+        let table = tables.iter_mut().find(named).ok_or_else(|| format!("has no cluster {}", cluster.name))?;
+        let weight = cluster.then.map_or(cluster.now.weight, |then| then.weight);
+        table["weight"] = toml_edit::value(i64::from(weight));
+        if weight == cluster.now.weight {
+            table.remove("was");
+        } else {
+            table["was"] = toml_edit::value(i64::from(cluster.now.weight));
+        }
+    }
+    Ok(document.to_string())
+}
+
+/// Puts `text` in the place of a file, all at once, with the rights that it had.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let file = std::fs::canonicalize(file)?;
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = file.with_file_name(name);
+    std::fs::write(&new, text)?;
+    std::fs::set_permissions(&new, std::fs::metadata(&file)?.permissions())?;
+    std::fs::rename(&new, &file)
+}
+
+/// Lets all servers of the configuration that run on this machine read it: the clusters first, so that they know whom a first stage sends
+/// them.
+pub(crate) fn reload_all(wanted: Wanted<'_>) -> Result<(), Failure> {
+    let (config, _) = Config::load_for_check(wanted)?;
+    let first = config.first_stage.iter().map(|server| server.name.clone());
+    let names = config.stage_names();
+    let is_first = |name: &String| first.clone().any(|first| first == *name);
+    let (mut ordered, last): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| !is_first(name));
+    ordered.extend(last);
+    let mut elsewhere = Vec::new();
+    let mut refused = false;
+    for name in ordered {
+        let socket = socket_of(wanted, &name)?;
+        if !socket.exists() {
+            elsewhere.push(name);
+            continue;
+        }
+        let said = match socket::ask(&socket, &Request::Reload) {
+            Ok(Response::Reloaded(done)) => done,
+            Ok(Response::Error(why)) | Err(why) => {
+                refused = true;
+                why
+            }
+            Ok(_) => "answers something else".to_owned(),
+        };
+        print_line(&format!("{name}: {said}"))?;
+    }
+    if !elsewhere.is_empty() {
+        let names = elsewhere.join(", ");
+        print_line(&format!("not on this machine: {names}; there: copy the file, and `strowger ctl reload --all`"))?;
+    }
+    if refused { Err(Failure::No("not all servers have read it".to_owned())) } else { Ok(()) }
+}
+
+fn socket_of(wanted: Wanted<'_>, name: &str) -> Result<PathBuf, Failure> {
+    let (config, _) = Config::load(Wanted { member: Some(name), ..wanted })?;
+    Ok(config.control_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(name: &str, now: u16, then: u16) -> ClusterShare {
+        let of = |weight| Share { weight, ..Share::default() };
+        ClusterShare { name: name.to_owned(), now: of(now), then: Some(of(then)), ..ClusterShare::default() }
+    }
+
+    #[test]
+    fn weights_are_written_and_the_rest_of_the_file_stays() {
+        let text = "# ours\n[server]\ndomains = [\"example.com\"] # all\n\n[[second_stage]]\nname = \"a\" # east\n\
+                    members = []\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\nwas = 20\n";
+        let changed = reweighed(text, &[share("a", 100, 80), share("b", 50, 50)]).expect("it can be");
+        assert_eq!(
+            changed,
+            "# ours\n[server]\ndomains = [\"example.com\"] # all\n\n[[second_stage]]\nname = \"a\" # east\nmembers = []\n\
+             weight = 80\nwas = 100\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\n"
+        );
+        assert!(reweighed(text, &[share("c", 1, 2)]).is_err());
+        assert!(reweighed("[server]\n", &[share("a", 1, 2)]).is_err());
+    }
+}

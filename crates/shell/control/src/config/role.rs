@@ -1,0 +1,201 @@
+//! What one server makes of a configuration that serves several: the part that it plays, by its name.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use strowger_foundation::Transport;
+
+use super::balancing::{Balancer, Key, Policy};
+use super::cluster::Cluster;
+use super::error::Fault;
+use super::stages::{FirstStage, SecondStage, StageMember};
+use super::values::{Listen, Share, StoreUrl, Target, TargetSource};
+use super::{Auth, Cdr, Config, Mode, OneOrMany, Store};
+
+/// Which configuration is meant: a file, and of one that serves several servers who reads it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// The file; none for the one in the current folder, where there is one.
+    pub file: Option<&'a Path>,
+    /// The name of the server; none for the machine's.
+    pub member: Option<&'a str>,
+}
+
+impl<'a, P: AsRef<Path> + ?Sized> From<Option<&'a P>> for Wanted<'a> {
+    fn from(file: Option<&'a P>) -> Self {
+        Self { file: file.map(AsRef::as_ref), member: None }
+    }
+}
+
+/// The machine's name.
+pub(super) fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The part of one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    /// The server's name.
+    pub name: String,
+    /// The cluster that it is a member of, as its place in the list; none for a server of the first stage.
+    pub cluster: Option<usize>,
+    /// The folder that the servers of one machine have in common: there is the key.
+    pub(super) common: PathBuf,
+    /// Where the other servers take requests.
+    pub(super) siblings: Vec<SocketAddr>,
+}
+
+impl Config {
+    /// The part that this server plays, where the configuration is for several.
+    #[must_use]
+    pub const fn role(&self) -> Option<&Role> {
+        self.role.as_ref()
+    }
+
+    /// What this is for the server of that name.
+    pub(super) fn played_by(&self, name: &str) -> Result<Self, Fault> {
+        let numbered = name.rsplit_once('-').and_then(|(front, number)| Some((front, number.parse::<u16>().ok()?)));
+        for server in &self.first_stage {
+            let is_one_of = server.address.is_none() && numbered.is_some_and(|(front, _)| front == server.name);
+            if server.name == name || is_one_of {
+                return Ok(self.of_first_stage(name, server));
+            }
+        }
+        for (at, cluster) in self.second_stage.iter().enumerate() {
+            let listed = cluster.members.iter().position(|member| member.name == name);
+            if let Some((place, member)) = listed.and_then(|place| Some((place, cluster.members.get(place)?))) {
+                let number = cluster.number(place).unwrap_or(1);
+                return Ok(self.of_member(name, at, cluster, number, Some(member)));
+            }
+            let ordinal = numbered.filter(|(front, _)| *front == cluster.name && !cluster.targets.is_empty());
+            if let Some((_, ordinal)) = ordinal {
+                return Ok(self.of_member(name, at, cluster, ordinal.saturating_add(1), None));
+            }
+        }
+        let names = self.stage_names().join(", ");
+        let message = format!("no server here is called {name:?}; say which one this is with --as NAME: {names}");
+        Err(Fault::new(if self.first_stage.is_empty() { "second_stage" } else { "first_stage" }, message))
+    }
+
+    /// A server of the first stage has no users, no registrations and no routes of its own.
+    fn of_first_stage(&self, name: &str, server: &FirstStage) -> Self {
+        let mut config = self.with_role(name, None, server.address);
+        config.store = Store { url: Some(StoreUrl::Memory), mode: Some(Mode::Memory), users: OneOrMany::default() };
+        config.auth = Auth { require: Vec::new(), ..config.auth };
+        config.proxy.record_route = true;
+        config.proxy.outbound = true;
+        config.kamailio = None;
+        config.cdr = Cdr::default();
+        config.trunks = Vec::new();
+        config.routes = Vec::new();
+        config.balancers = self.balancers_of_clusters(None);
+        config
+    }
+
+    fn of_member(
+        &self,
+        name: &str,
+        at: usize,
+        cluster: &SecondStage,
+        number: u16,
+        member: Option<&StageMember>,
+    ) -> Self {
+        let mut config = self.with_role(name, Some(at), member.map(|member| member.address));
+        let peers: Vec<SocketAddr> = match cluster.store.0.is_empty() {
+            true => cluster.members.iter().map(StageMember::peer).collect(),
+            false => Vec::new(),
+        };
+        config.cluster = cluster.is_shared().then(|| Cluster {
+            store: cluster.store.clone(),
+            listen: member.filter(|_| !peers.is_empty()).map(StageMember::peer),
+            peers,
+            member: number,
+            address: member.map(|member| member.address),
+            name: cluster.name.clone(),
+            replicas: cluster.replicas,
+            promise: cluster.promise,
+        });
+        config.balancers.extend(self.balancers_of_clusters(Some(at)));
+        config
+    }
+
+    fn with_role(&self, name: &str, cluster: Option<usize>, address: Option<SocketAddr>) -> Self {
+        let mut config = self.clone();
+        if let Some(address) = address {
+            config.server.listen =
+                [Transport::Udp, Transport::Tcp].map(|transport| Listen { transport, address }).into();
+        }
+        config.server.data = self.server.data.join(name);
+        let first = self.first_stage.iter().filter_map(|server| server.address);
+        let members = self.second_stage.iter().flat_map(|cluster| &cluster.members).map(|member| member.address);
+        let siblings = first.chain(members).filter(|sibling| Some(*sibling) != address).collect();
+        config.role = Some(Role { name: name.to_owned(), cluster, common: self.server.data.clone(), siblings });
+        config
+    }
+
+    /// A balancer for each cluster but one: all requests of a user go to the same member as long as that one is there.
+    fn balancers_of_clusters(&self, own: Option<usize>) -> Vec<Balancer> {
+        let others = self.second_stage.iter().enumerate().filter(|(at, _)| Some(*at) != own);
+        others.map(|(_, cluster)| cluster.balancer()).collect()
+    }
+}
+
+impl SecondStage {
+    fn balancer(&self) -> Balancer {
+        let of = |member: &StageMember| {
+            TargetSource::Target(Share { target: Target::at(member.address), priority: 1, weight: 1, capacity: None })
+        };
+        Balancer {
+            name: self.name.clone(),
+            policy: Policy::Hash,
+            key: Some(Key::Aor),
+            targets: self.members.iter().map(of).chain(self.targets.iter().cloned()).collect(),
+            probe: self.probe.clone(),
+            // A member that is back has the registrations of its cluster, and is as good as any.
+            slow_start: super::Span::from_secs(0),
+            failover_timeout: super::Span::from_millis(500),
+            ..Balancer::default()
+        }
+    }
+}
+
+impl Config {
+    /// That the users are where `old`, which a server runs with, has them, or have moved from there.
+    ///
+    /// # Errors
+    /// Some would be looked for where they never were, and their calls would fail until they register again.
+    pub fn follows(&self, old: &Self) -> Result<(), String> {
+        let clusters = |config: &Self| -> Vec<(String, u16)> {
+            config.second_stage.iter().map(|cluster| (cluster.name.clone(), cluster.weight)).collect()
+        };
+        let weight_in = |clusters: &[(String, u16)], name: &str| {
+            clusters.iter().find(|(known, _)| known == name).map_or(0, |(_, weight)| *weight)
+        };
+        let (running, wanted) = (clusters(old), clusters(self));
+        let is_same = wanted.iter().all(|(name, weight)| weight_in(&running, name) == *weight)
+            && running.iter().all(|(name, weight)| weight_in(&wanted, name) == *weight);
+        if is_same {
+            return Ok(());
+        }
+        let is_missing =
+            |(name, weight): &&(String, u16)| *weight > 0 && !wanted.iter().any(|(known, _)| known == name);
+        if let Some((name, weight)) = running.iter().find(is_missing) {
+            return Err(format!(
+                "second_stage: {name} is missing, and has users; leave it there with weight = 0 and was = {weight} until they have \
+                 registered elsewhere (registrar.expires.max)"
+            ));
+        }
+        let moved = |cluster: &&SecondStage| cluster.weight_before() != weight_in(&running, &cluster.name);
+        match self.second_stage.iter().find(moved) {
+            Some(cluster) => Err(format!(
+                "second_stage: the weight of {} is {} here, and {} is what the server runs with; write was = {} beside it, so that \
+                 users who move are found until they register again",
+                cluster.name,
+                cluster.weight,
+                weight_in(&running, &cluster.name),
+                weight_in(&running, &cluster.name)
+            )),
+            None => Ok(()),
+        }
+    }
+}

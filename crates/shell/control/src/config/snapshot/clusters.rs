@@ -1,0 +1,51 @@
+//! The clusters of the second stage as shards are told of them.
+
+use std::sync::Arc;
+
+use strowger_balancer::Partition;
+use strowger_registrar::Nat;
+use strowger_shard::{Action, Clusters, Route, RouteMatch};
+
+use crate::config::Config;
+use crate::targets::TargetSets;
+
+/// What the servers of the first stage have in common; no cluster can be called so.
+const FIRST_STAGE: &str = "first stage";
+
+impl Config {
+    /// The clusters, where the configuration has some.
+    #[must_use]
+    pub fn clusters(&self, sets: &TargetSets) -> Option<Arc<Clusters>> {
+        let role = self.role()?;
+        let route = |(at, name): (usize, &str)| {
+            let set = sets.of(name).filter(|_| Some(at) != role.cluster);
+            let action = set.map_or(Action::NoTarget, |set| {
+                Action::balance(Arc::clone(set.set()), set.places().to_vec(), strowger_proxy::Stateless::Never)
+            });
+            Route::new(RouteMatch::default(), action)
+        };
+        let (partition, before) = (self.partition(), self.partition_before());
+        let own = role.cluster.and_then(|own| self.second_stage.get(own));
+        Some(Arc::new(Clusters {
+            own: role.cluster,
+            stage: own.map_or(FIRST_STAGE, |own| &own.name).into(),
+            before: (before != partition).then_some(before),
+            partition,
+            routes: self.second_stage.iter().map(|cluster| &*cluster.name).enumerate().map(route).collect(),
+            loads: sets.slot_loads(),
+            registrar: strowger_registrar::Policy { nat: Nat::Never, ..self.registrar_policy() },
+        }))
+    }
+
+    /// Which cluster has which users.
+    #[must_use]
+    pub fn partition(&self) -> Partition {
+        Partition::new(self.second_stage.iter().map(|cluster| (&*cluster.name, cluster.weight)))
+    }
+
+    /// Which cluster had which users before the last change.
+    #[must_use]
+    pub fn partition_before(&self) -> Partition {
+        Partition::new(self.second_stage.iter().map(|cluster| (&*cluster.name, cluster.weight_before())))
+    }
+}

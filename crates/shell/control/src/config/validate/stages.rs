@@ -1,0 +1,150 @@
+//! `[[first_stage]]` and `[[second_stage]]`: names, addresses and shares that fit each other.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use super::count;
+use crate::config::Config;
+use crate::config::error::Fault;
+use crate::config::stages::SecondStage;
+use crate::config::values::TargetSource;
+
+/// The most clusters, and servers of the first stage.
+const MAX_STAGE: usize = 64;
+/// The most members of a cluster.
+const MAX_STAGE_MEMBERS: usize = 64;
+
+impl Config {
+    pub(super) fn validate_stages(&self) -> Vec<Fault> {
+        if !self.has_stages() {
+            return Vec::new();
+        }
+        let whole = [
+            count("first_stage", self.first_stage.len(), MAX_STAGE),
+            count("second_stage", self.second_stage.len(), MAX_STAGE),
+            self.validate_shares(),
+            self.validate_places(),
+            self.validate_stage_names(),
+        ];
+        let clusters =
+            self.second_stage.iter().enumerate().map(|(at, cluster)| self.validate_second_stage(at, cluster));
+        whole.into_iter().chain(clusters).filter_map(Result::err).collect()
+    }
+
+    fn validate_shares(&self) -> Result<(), Fault> {
+        if self.second_stage.is_empty() {
+            let message = "there is no [[second_stage]], which has the users; add one with its members";
+            return Err(Fault::new("first_stage", message));
+        }
+        if self.second_stage.iter().all(|cluster| cluster.weight == 0) {
+            let message = "is 0 in each cluster, so nobody has any user; give one of them a weight, as 100";
+            return Err(Fault::new("second_stage[0].weight", message));
+        }
+        if self.cluster.is_some() {
+            let message = "each [[second_stage]] is a cluster; remove it, and write store and members there";
+            return Err(Fault::new("cluster", message));
+        }
+        Ok(())
+    }
+
+    /// No two servers are at one address.
+    fn validate_places(&self) -> Result<(), Fault> {
+        let mut seen = BTreeSet::new();
+        let mut check = |address: SocketAddr, key: String| {
+            if address.ip().is_unspecified() || address.port() == 0 {
+                let message = format!("{address} is none that others can send to; name one, as 192.0.2.1:5060");
+                return Err(Fault::new(key, message));
+            }
+            if seen.insert(address) {
+                return Ok(());
+            }
+            Err(Fault::new(key, format!("{address} is another server's, too; give each one of its own")))
+        };
+        for (at, server) in self.first_stage.iter().enumerate() {
+            server.address.map_or(Ok(()), |address| check(address, format!("first_stage[{at}].address")))?;
+        }
+        for (at, cluster) in self.second_stage.iter().enumerate() {
+            for (place, member) in cluster.members.iter().enumerate() {
+                check(member.address, format!("second_stage[{at}].members[{place}].address"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No two servers, and no two clusters or balancers, have one name.
+    fn validate_stage_names(&self) -> Result<(), Fault> {
+        let (mut servers, mut sets) = (BTreeSet::new(), BTreeSet::new());
+        sets.extend(self.balancers.iter().map(|balancer| &*balancer.name));
+        for (at, server) in self.first_stage.iter().enumerate() {
+            name(&server.name, &mut servers, format!("first_stage[{at}].name"))?;
+        }
+        for (at, cluster) in self.second_stage.iter().enumerate() {
+            name(&cluster.name, &mut sets, format!("second_stage[{at}].name"))?;
+            for (place, member) in cluster.members.iter().enumerate() {
+                name(&member.name, &mut servers, format!("second_stage[{at}].members[{place}].name"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_second_stage(&self, at: usize, cluster: &SecondStage) -> Result<(), Fault> {
+        let key = |name: &str| format!("second_stage[{at}].{name}");
+        count(&key("members"), cluster.members.len(), MAX_STAGE_MEMBERS)?;
+        match (cluster.members.is_empty(), cluster.targets.is_empty()) {
+            (true, true) => {
+                let message = "is missing; name them, as [{ name = \"a1\", address = \"192.0.2.11:5060\" }]";
+                return Err(Fault::new(key("members"), message));
+            }
+            (false, false) => {
+                return Err(Fault::new(key("targets"), "there are members too; remove one of the two"));
+            }
+            (true, false) if cluster.store.0.is_empty() => {
+                let message = "members that only the DNS knows cannot forward registrations to each other; name an engine in store";
+                return Err(Fault::new(key("targets"), message));
+            }
+            _ => {}
+        }
+        if let Some(place) = cluster.targets.iter().position(|source| !matches!(source, TargetSource::Service(_))) {
+            let message = "is no name for the DNS; write \"srv:DOMAIN\", or name the members in members";
+            return Err(Fault::new(format!("{}[{place}]", key("targets")), message));
+        }
+        let mut numbers = BTreeSet::new();
+        for place in 0..cluster.members.len() {
+            let number = cluster.number(place).unwrap_or(0);
+            if strowger_registrar::MemberId::new(number).is_none() || !numbers.insert(number) {
+                let most = strowger_registrar::MemberId::MAX;
+                let message =
+                    format!("{number} is another member's, or not from 1 to {most}; give each one of its own");
+                return Err(Fault::new(format!("{}[{place}].number", key("members")), message));
+            }
+        }
+        self.validate_sharing(at, cluster)
+    }
+
+    /// What a member of the cluster would be told by `[cluster]`.
+    fn validate_sharing(&self, at: usize, cluster: &SecondStage) -> Result<(), Fault> {
+        let name = cluster.members.first().map_or_else(|| format!("{}-0", cluster.name), |member| member.name.clone());
+        let fault = match self.played_by(&name) {
+            Ok(played) => played.validate_cluster().err(),
+            Err(fault) => Some(fault),
+        };
+        match fault {
+            Some(Fault { key, message }) => {
+                let key = key.strip_prefix("cluster").map_or(key.clone(), |rest| format!("second_stage[{at}]{rest}"));
+                Err(Fault::new(key, message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn name<'a>(name: &'a str, seen: &mut BTreeSet<&'a str>, key: String) -> Result<(), Fault> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || !name.chars().all(is_plain) {
+        return Err(Fault::new(key, format!("{name:?} is no name; write letters, digits, -, _ and .")));
+    }
+    if !seen.insert(name) {
+        return Err(Fault::new(key, format!("{name:?} is the name of another one; choose another")));
+    }
+    Ok(())
+}

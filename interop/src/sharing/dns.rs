@@ -1,0 +1,149 @@
+//! Load sharing by the DNS: clients look the servers up, and each chooses for itself (RFC 2782, RFC 3263).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::bind9::Bind9;
+use crate::sharing::site::{PORT, SEPARATE, Setup, Site};
+use crate::sharing::{Forwarding, Way};
+use crate::{Config, Namespace, Server};
+
+/// The clients that look servers up, each a proxy before some of the phones with a cache of its own.
+const CLIENTS: [Ipv4Addr; 6] = [
+    Ipv4Addr::new(10, 70, 0, 100),
+    Ipv4Addr::new(10, 70, 0, 101),
+    Ipv4Addr::new(10, 70, 0, 102),
+    Ipv4Addr::new(10, 70, 0, 103),
+    Ipv4Addr::new(10, 70, 0, 104),
+    Ipv4Addr::new(10, 70, 0, 105),
+];
+/// The TTL of all records, in seconds.
+const TTL_S: u64 = 1;
+
+/// Which records name the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Records {
+    /// SRV records of one priority with these weights.
+    Weights([u16; 4]),
+    /// Several A records of one name.
+    Addresses,
+}
+
+/// Servers that clients find by the DNS.
+#[derive(Debug)]
+pub struct Dns {
+    clients: Vec<Server>,
+    zone: Zone,
+    site: Site,
+    records: Records,
+}
+
+impl Dns {
+    /// Starts it with the first three servers.
+    ///
+    /// # Panics
+    /// When a program does not start.
+    #[must_use]
+    pub fn start(records: Records, members: bool) -> Dns {
+        let site = Site::flat(Setup { forwarding: Forwarding::Stateful, members });
+        let zone = Zone::start(&site, text(&site, records, &[0, 1, 2]));
+        let target = if records == Records::Addresses { format!("all.lb.test:{PORT}") } else { "lb.test".to_owned() };
+        let more = format!(
+            "[dns]\nservers = [\"{}\"]\n[[route]]\nmatch = {{ domain = \"*\" }}\ntargets = [\"sip:{target}\"]\n",
+            zone.address
+        );
+        let client = |host: Ipv4Addr| {
+            site.clients.run("ip", &format!("address add {host}/32 dev lo"));
+            let config = Config { host: host.into(), port: PORT, tcp: true, more: more.clone(), ..Config::open() };
+            let config = Config { domains: vec!["client.test"], users: Vec::new(), server: SEPARATE, ..config };
+            config.start_in(Some(&site.clients))
+        };
+        let clients = CLIENTS.map(client).into();
+        Dns { clients, zone, site, records }
+    }
+}
+
+impl Way for Dns {
+    fn site(&self) -> &Site {
+        &self.site
+    }
+
+    fn site_mut(&mut self) -> &mut Site {
+        &mut self.site
+    }
+
+    fn entry(&self, phone: usize) -> SocketAddr {
+        self.clients[phone % self.clients.len()].address()
+    }
+
+    fn serve_with(&mut self, servers: &[usize]) {
+        self.zone.replace(text(&self.site, self.records, servers));
+        // Clients go by what they know until it is old, and tell nobody when that is.
+        thread::sleep(Duration::from_secs(TTL_S) + Duration::from_millis(200));
+    }
+}
+
+/// The records of these servers.
+fn text(site: &Site, records: Records, servers: &[usize]) -> String {
+    let line = |&number: &usize| {
+        let address = site.members[number].address;
+        let host = format!("s{number} {TTL_S} IN A {address}\nall {TTL_S} IN A {address}\n");
+        match records {
+            Records::Weights(weights) => {
+                let weight = weights[number];
+                format!("{host}_sip._udp {TTL_S} IN SRV 0 {weight} {PORT} s{number}\n")
+            }
+            Records::Addresses => host,
+        }
+    };
+    servers.iter().map(line).collect()
+}
+
+/// A name server among the phones. It lives in a thread of its own: the thread that enters a network cannot leave it.
+#[derive(Debug)]
+struct Zone {
+    address: SocketAddr,
+    orders: Option<Sender<String>>,
+    done: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Zone {
+    fn start(site: &Site, records: String) -> Zone {
+        let network: Arc<Namespace> = Arc::clone(&site.clients);
+        let (orders, received) = mpsc::channel::<String>();
+        let (started, address) = mpsc::channel();
+        let (finished, done) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            network.inside(|| {
+                let mut named = Bind9::start("lb.test", 1, &records);
+                // Whoever started it waits for each of these, or is gone.
+                let _ = started.send(named.address());
+                for records in received {
+                    named.replace(&records);
+                    let _ = finished.send(());
+                }
+            });
+        });
+        let address = address.recv().expect("the name server starts");
+        Zone { address, orders: Some(orders), done, thread: Some(thread) }
+    }
+
+    fn replace(&self, records: String) {
+        let sent = self.orders.as_ref().map(|orders| orders.send(records));
+        assert!(sent.is_some_and(|sent| sent.is_ok()) && self.done.recv().is_ok(), "the name server is there");
+    }
+}
+
+impl Drop for Zone {
+    fn drop(&mut self) {
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed; a second one here would abort the run.
+            let _ = thread.join();
+        }
+    }
+}

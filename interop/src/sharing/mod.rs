@@ -1,0 +1,179 @@
+//! Ways to share load over servers, and trials of what each keeps and breaks.
+//!
+//! A [`Way`] has a file of its own. To add one, write its file, and give it a line in [`Kind`]; the trials, the table and the
+//! command take it from there.
+
+mod dns;
+mod identifier;
+mod nat;
+mod one_address;
+mod phone;
+mod report;
+mod site;
+mod sniffer;
+mod trials;
+
+use std::fmt::{self, Display};
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+pub use dns::{Dns, Records};
+pub use identifier::Identifier;
+pub use nat::{Choice, Translator};
+pub use one_address::{OneAddress, Spread};
+pub use phone::Phone;
+pub use report::document;
+pub use site::{Forwarding, Setup, Site};
+pub use sniffer::{Arrival, Arrivals};
+pub use trials::{Count, Row, Trial};
+
+use crate::Namespace;
+
+/// Servers, and what spreads the requests of phones over them.
+pub trait Way {
+    /// The networks and the servers.
+    fn site(&self) -> &Site;
+
+    /// The same, to kill some.
+    fn site_mut(&mut self) -> &mut Site;
+
+    /// The address that the phone of this number knows.
+    fn entry(&self, phone: usize) -> SocketAddr;
+
+    /// Whether phones reach what the servers write into Record-Route.
+    fn follows_route(&self) -> bool {
+        true
+    }
+
+    /// From now on these servers share the load.
+    fn serve_with(&mut self, servers: &[usize]);
+}
+
+/// The ways there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// SRV records with weights.
+    DnsWeights,
+    /// Several A records.
+    DnsAddresses,
+    /// A consistent hash of the user.
+    IdentifierHash,
+    /// The first letter of the user.
+    IdentifierRange,
+    /// Address translation by turns.
+    NatTurns,
+    /// Address translation by a hash of the source.
+    NatSource,
+    /// One address, packets by turns, servers with transactions.
+    PacketsStateful,
+    /// One address, packets by turns, servers with transactions that carry on what another began.
+    PacketsSet,
+    /// One address, packets by turns, servers without transactions.
+    PacketsStateless,
+    /// One address, a hash of the flow, servers with transactions.
+    FlowsStateful,
+    /// One address, a hash of the flow, servers without transactions.
+    FlowsStateless,
+}
+
+impl Kind {
+    /// All of them, in the order of the table.
+    pub const ALL: [Kind; 11] = [
+        Kind::DnsWeights,
+        Kind::DnsAddresses,
+        Kind::IdentifierHash,
+        Kind::IdentifierRange,
+        Kind::NatTurns,
+        Kind::NatSource,
+        Kind::PacketsStateful,
+        Kind::PacketsSet,
+        Kind::PacketsStateless,
+        Kind::FlowsStateful,
+        Kind::FlowsStateless,
+    ];
+
+    /// Whether it can be tried here; if not, says that it is skipped.
+    ///
+    /// # Panics
+    /// When a program is missing, root runs it, and `STROWGER_REQUIRE_INTEROP=1`.
+    #[must_use]
+    pub fn available(self) -> bool {
+        let is_by_dns = matches!(self, Kind::DnsWeights | Kind::DnsAddresses);
+        Namespace::available(&["ip", "nft", "conntrack", "nsenter"]) && (!is_by_dns || crate::bind9::Bind9::available())
+    }
+
+    /// Starts it with the first three of its servers, which share registrations or do not.
+    ///
+    /// # Panics
+    /// When a program does not start.
+    #[must_use]
+    pub fn start(self, members: bool) -> Box<dyn Way> {
+        let one_address = |spread, forwarding| Box::new(OneAddress::start(spread, forwarding, members));
+        match self {
+            Kind::DnsWeights => Box::new(Dns::start(Records::Weights([40, 40, 20, 20]), members)),
+            Kind::DnsAddresses => Box::new(Dns::start(Records::Addresses, members)),
+            Kind::IdentifierHash => Box::new(Identifier::start("hash", members)),
+            Kind::IdentifierRange => Box::new(Identifier::start("range", members)),
+            Kind::NatTurns => Box::new(Translator::start(Choice::Turns, members)),
+            Kind::NatSource => Box::new(Translator::start(Choice::Source, members)),
+            Kind::PacketsStateful => one_address(Spread::Packets, Forwarding::Stateful),
+            Kind::PacketsSet => one_address(Spread::Packets, Forwarding::StatefulSet),
+            Kind::PacketsStateless => one_address(Spread::Packets, Forwarding::Stateless),
+            Kind::FlowsStateful => one_address(Spread::Flows, Forwarding::Stateful),
+            Kind::FlowsStateless => one_address(Spread::Flows, Forwarding::Stateless),
+        }
+    }
+
+    /// The wanted shares of the first three servers, in percent.
+    #[must_use]
+    pub fn wanted(self) -> [f64; 3] {
+        match self {
+            Kind::DnsWeights => [40.0, 40.0, 20.0],
+            _ => [100.0 / 3.0; 3],
+        }
+    }
+
+    /// What it is called on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::DnsWeights => "dns-weights",
+            Kind::DnsAddresses => "dns-addresses",
+            Kind::IdentifierHash => "identifier-hash",
+            Kind::IdentifierRange => "identifier-range",
+            Kind::NatTurns => "nat-turns",
+            Kind::NatSource => "nat-source",
+            Kind::PacketsStateful => "packets-stateful",
+            Kind::PacketsSet => "packets-set",
+            Kind::PacketsStateless => "packets-stateless",
+            Kind::FlowsStateful => "flows-stateful",
+            Kind::FlowsStateless => "flows-stateless",
+        }
+    }
+}
+
+impl Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Kind::DnsWeights => "DNS, SRV weights",
+            Kind::DnsAddresses => "DNS, several A records",
+            Kind::IdentifierHash => "identifier, `hash`",
+            Kind::IdentifierRange => "identifier, `range`",
+            Kind::NatTurns => "NAT, by turns",
+            Kind::NatSource => "NAT, hash of the source",
+            Kind::PacketsStateful => "one address, packets by turns, stateful",
+            Kind::PacketsSet => "one address, packets by turns, stateful with a set",
+            Kind::PacketsStateless => "one address, packets by turns, stateless",
+            Kind::FlowsStateful => "one address, hash of the flow, stateful",
+            Kind::FlowsStateless => "one address, hash of the flow, stateless",
+        })
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Kind, String> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| format!("{name} is no way"))
+    }
+}

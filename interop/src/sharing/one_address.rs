@@ -1,0 +1,87 @@
+//! Load sharing by servers that all have one address: the router of their network chooses whose MAC address a packet goes to.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use crate::sharing::site::{PORT, SERVERS, Setup, Site};
+use crate::sharing::{Forwarding, Way};
+
+/// The address that all of them have.
+const SHARED: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
+/// The router's group of next hops.
+const GROUP: usize = 100;
+
+/// How the router chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Each packet goes to the next server.
+    Packets,
+    /// By a hash of a packet's addresses and ports (ECMP).
+    Flows,
+}
+
+/// A router before servers with one address.
+#[derive(Debug)]
+pub struct OneAddress {
+    site: Site,
+    spread: Spread,
+}
+
+impl OneAddress {
+    /// Starts it with the first three servers.
+    ///
+    /// # Panics
+    /// When a program does not start.
+    #[must_use]
+    pub fn start(spread: Spread, forwarding: Forwarding, members: bool) -> OneAddress {
+        let site = Site::routed(Setup { forwarding, members }, Some(SHARED));
+        let router = &site.front;
+        for number in 0..SERVERS {
+            let (id, via) = (number + 1, site.members[number].address);
+            router.run("ip", &format!("nexthop add id {id} via {via} dev switch"));
+            router.run("ip", &format!("rule add fwmark {id} table {id}"));
+            router.run("ip", &format!("route add default table {id} nhid {id}"));
+        }
+        router.set("ipv4/fib_multipath_hash_policy", 1);
+        router.run("ip", &format!("nexthop add id {GROUP} group 1"));
+        router.run("ip", &format!("route add {SHARED} nhid {GROUP}"));
+        router.run("nft", "add table ip share");
+        router.run("nft", "add chain ip share in { type filter hook prerouting priority -150 ; }");
+        let mut one = OneAddress { site, spread };
+        one.serve_with(&[0, 1, 2]);
+        one
+    }
+}
+
+impl Way for OneAddress {
+    fn site(&self) -> &Site {
+        &self.site
+    }
+
+    fn site_mut(&mut self) -> &mut Site {
+        &mut self.site
+    }
+
+    fn entry(&self, _phone: usize) -> SocketAddr {
+        (SHARED, PORT).into()
+    }
+
+    fn serve_with(&mut self, servers: &[usize]) {
+        let router = &self.site.front;
+        let ids: Vec<String> = servers.iter().map(|server| (server + 1).to_string()).collect();
+        match self.spread {
+            Spread::Flows => {
+                router.run("ip", &format!("nexthop replace id {GROUP} group {}", ids.join("/")));
+            }
+            Spread::Packets => {
+                let map: Vec<String> = ids.iter().enumerate().map(|(turn, id)| format!("{turn} : {id}")).collect();
+                let rule = format!(
+                    "ip daddr {SHARED} meta mark set numgen inc mod {} map {{ {} }}",
+                    ids.len(),
+                    map.join(", ")
+                );
+                router.run("nft", "flush chain ip share in");
+                router.run("nft", &format!("add rule ip share in {rule}"));
+            }
+        }
+    }
+}

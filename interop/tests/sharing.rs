@@ -1,0 +1,178 @@
+//! Ways to share load over servers: what a user notices of each, and the shares. In network namespaces, so only root can run these.
+
+use std::thread;
+use std::time::Duration;
+
+use strowger_interop::Manner;
+use strowger_interop::sharing::{Choice, Count, Kind, Phone, Site, Translator, Trial, Way};
+
+/// All of them worked.
+fn assert_all(what: &str, count: Count) {
+    assert_eq!(count.worked, count.of, "{what}: {count:?}");
+}
+
+/// All of them worked, each at one server.
+fn assert_kept(what: &str, count: Count) {
+    assert_all(what, count);
+    assert_eq!(count.kept, count.of, "{what}: {count:?}");
+}
+
+/// Some of them failed.
+fn assert_breaks(what: &str, count: Count) {
+    assert!(count.worked < count.of, "{what}: {count:?}");
+}
+
+/// Within so many percent of all calls; they are drawn, so more than four standard deviations.
+fn assert_shares(kind: Kind, share: [usize; 3], tolerance: f64) {
+    let sum: usize = share.iter().sum();
+    for (calls, wanted) in share.into_iter().zip(kind.wanted()) {
+        let measured =
+            100.0 * f64::from(u32::try_from(calls).expect("a few")) / f64::from(u32::try_from(sum).expect("a few"));
+        assert!((measured - wanted).abs() < tolerance, "{kind}: {share:?}");
+    }
+}
+
+#[test]
+fn dns_keeps_all_of_a_call_and_fails_over_but_needs_members() {
+    if !Kind::DnsWeights.available() {
+        return;
+    }
+    let mut way = Kind::DnsWeights.start(true);
+    let trial = Trial::patient(&mut *way);
+    assert_shares(Kind::DnsWeights, trial.share(), 10.0);
+    assert_kept("an INVITE that is sent twice", trial.retransmitted());
+    assert_kept("CANCEL", trial.cancelled());
+    assert_kept("requests in a call", trial.dialog());
+    assert_all("calls to users who registered at any member", trial.registered(true));
+    let [_, new, _] = Trial::new(&mut *way).dies();
+    assert_all("calls while a server is dead", new);
+}
+
+#[test]
+fn dns_finds_some_users_only_where_servers_share_no_registrations() {
+    if !Kind::DnsWeights.available() {
+        return;
+    }
+    assert_breaks("calls to users", Trial::new(&mut *Kind::DnsWeights.start(false)).registered(false));
+}
+
+#[test]
+fn identifier_finds_all_users_at_servers_that_share_nothing() {
+    if !Kind::IdentifierHash.available() {
+        return;
+    }
+    let mut way = Kind::IdentifierHash.start(false);
+    let mut trial = Trial::patient(&mut *way);
+    assert_shares(Kind::IdentifierHash, trial.share(), 10.0);
+    assert_kept("calls to users", trial.registered(false));
+    assert_kept("an INVITE that is sent twice", trial.retransmitted());
+    assert_kept("CANCEL", trial.cancelled());
+    assert_kept("requests in a call", trial.dialog());
+    assert_kept("a call on a connection", trial.connection());
+    let [calls, users] = trial.added();
+    assert_kept("calls when a server is added", calls);
+    // A quarter of them, give or take four standard deviations.
+    assert!(users.kept >= 17 && users.kept < users.of, "users who stay when a server is added: {users:?}");
+}
+
+#[test]
+fn ranges_of_letters_are_uneven() {
+    if !Kind::IdentifierRange.available() {
+        return;
+    }
+    let mut way = Kind::IdentifierRange.start(false);
+    let trial = Trial::patient(&mut *way);
+    let [first, second, third] = trial.share();
+    assert!(second > first && first > third && second > 2 * third, "{first}, {second}, {third}");
+    assert_kept("calls to users", trial.registered(false));
+}
+
+#[test]
+fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
+    if !Kind::NatTurns.available() {
+        return;
+    }
+    let mut nat = Translator::start(Choice::Turns, true);
+    let trial = Trial::patient(&mut nat);
+    assert_kept("an INVITE that is sent twice", trial.retransmitted());
+    assert_kept("CANCEL", trial.cancelled());
+    assert_kept("requests in a call", trial.dialog());
+    assert_kept("a call on a connection", trial.connection());
+    assert_all("calls to users who registered at any member", trial.registered(true));
+    let trial = Trial::new(&mut nat);
+    assert_breaks("requests in a call from another port", trial.rebound());
+
+    // Who is called answers when the translator has forgotten the server that asked.
+    let mut phones = trial.phones(6);
+    let rings = Manner { ring: Duration::from_secs(2), ..Manner::default() };
+    let site: &Site = nat.site();
+    site.callees.iter().for_each(|callee| callee.behave(rings.clone()));
+    let ring = |phone: &mut Phone, number| phone.ring(&format!("sip:you@pool{number}.test"));
+    assert!(phones.iter_mut().zip(0..).all(|(phone, number)| ring(phone, number)), "they ring");
+    nat.forget();
+    let answers: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = phones.iter_mut().map(|phone| scope.spawn(|| phone.answer())).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a phone does not panic")).collect()
+    });
+    assert!(answers.contains(&None), "answers come to servers that the translator has forgotten: {answers:?}");
+    // Record-Route has the servers' private addresses.
+    site.callees.iter().for_each(|callee| callee.behave(Manner::default()));
+    let phone = &mut phones[0];
+    assert_eq!(phone.call("sip:you@pool0.test"), Some(200));
+    phone.follows_route = true;
+    assert_eq!(phone.request("BYE"), None, "a phone that goes by Record-Route");
+}
+
+#[test]
+fn nat_leaves_phones_with_a_server_that_is_dead() {
+    if !Kind::NatSource.available() {
+        return;
+    }
+    let mut way = Kind::NatSource.start(true);
+    let [_, new, old] = Trial::new(&mut *way).dies();
+    assert_breaks("calls while a server is dead", new);
+    assert_breaks("calls of phones that it had, once it is taken out", old);
+}
+
+#[test]
+fn servers_with_one_address_work_without_state_and_with_one_key() {
+    if !Kind::PacketsStateless.available() {
+        return;
+    }
+    let mut way = Kind::PacketsStateless.start(true);
+    let mut trial = Trial::patient(&mut *way);
+    let retransmitted = trial.retransmitted();
+    assert!(retransmitted.kept < retransmitted.of, "packets go to all of them: {retransmitted:?}");
+    assert_all("an INVITE that is sent twice", retransmitted);
+    assert_all("CANCEL", trial.cancelled());
+    assert_all("requests in a call", trial.dialog());
+    assert_all("requests in a call from another port", trial.rebound());
+    assert_all("calls to users who registered at any member", trial.registered(true));
+    let [calls, _] = trial.added();
+    assert_all("calls when a server is added", calls);
+    assert_eq!(Trial::new(&mut *way).connection().worked, 0, "a connection needs all its packets at one server");
+}
+
+#[test]
+fn servers_with_one_address_lose_calls_where_they_keep_state() {
+    if !Kind::PacketsStateful.available() {
+        return;
+    }
+    let mut way = Kind::PacketsStateful.start(true);
+    assert_breaks("CANCEL", Trial::new(&mut *way).cancelled());
+}
+
+#[test]
+fn flows_of_servers_with_one_address_stay_but_answers_come_to_others() {
+    if !Kind::FlowsStateless.available() {
+        return;
+    }
+    let mut way = Kind::FlowsStateless.start(true);
+    let trial = Trial::patient(&mut *way);
+    assert_kept("an INVITE that is sent twice", trial.retransmitted());
+    assert_kept("CANCEL", trial.cancelled());
+    assert_kept("requests in a call", trial.dialog());
+    let connection = Trial::new(&mut *way).connection();
+    assert_eq!(connection.kept, connection.of, "{connection:?}");
+    assert_breaks("answers come to a server that has not the caller's connection", connection);
+}
