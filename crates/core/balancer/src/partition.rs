@@ -148,6 +148,8 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const USERS: u32 = 100_000;
@@ -192,6 +194,48 @@ mod tests {
         );
         let moves: Vec<_> = owners(&even).into_iter().zip(owners(&more)).filter(|(old, new)| old != new).collect();
         assert!(!moves.is_empty() && moves.iter().all(|(_, new)| *new == 2));
+    }
+
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+    fn weighted(weights: &[u16]) -> Partition {
+        Partition::new(NAMES.into_iter().zip(weights.iter().copied()))
+    }
+
+    /// The slots that another cluster has, as from where to where.
+    fn moves(before: &Partition, after: &Partition) -> Vec<(Option<usize>, Option<usize>)> {
+        let owners = (0..=u16::MAX).map(|slot| (before.owner(Slot(slot)), after.owner(Slot(slot))));
+        owners.filter(|(before, after)| before != after).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+        #[test]
+        fn only_clusters_whose_weight_has_changed_take_and_give(
+            weights in prop::collection::vec((0..400_u16, 0..400_u16, any::<bool>()), 1..=6)
+        ) {
+            let before: Vec<u16> = weights.iter().map(|(before, ..)| *before).collect();
+            let after: Vec<u16> =
+                weights.iter().map(|(before, after, has_changed)| if *has_changed { *after } else { *before }).collect();
+            let has_changed = |cluster: Option<usize>| cluster.is_none_or(|cluster| before[cluster] != after[cluster]);
+            for (from, to) in moves(&weighted(&before), &weighted(&after)) {
+                prop_assert!(has_changed(from) || has_changed(to), "{from:?} to {to:?}");
+                prop_assert!(to.is_none_or(|to| after[to] > 0));
+            }
+        }
+
+        #[test]
+        fn one_cluster_that_changes_only_takes_or_only_gives(
+            before in prop::collection::vec(0..=u16::MAX, 1..=6), at in any::<prop::sample::Index>(), weight in 0..=u16::MAX
+        ) {
+            let at = at.index(before.len());
+            let mut after = before.clone();
+            after[at] = weight;
+            for (from, to) in moves(&weighted(&before), &weighted(&after)) {
+                prop_assert_eq!(if weight > before[at] { to } else { from }, Some(at));
+            }
+        }
     }
 
     #[test]

@@ -36,6 +36,14 @@ impl Proxy {
         }
     }
 
+    /// The forwarded request of `server` is answered `status` where nobody who was asked gives a better answer.
+    pub fn fall_back_to(&mut self, now: Timestamp, server: ServerId, status: Status) {
+        let index = self.transactions.server_user(server);
+        if let Some(index) = index.filter(|index| self.context(*index).is_some_and(|context| !context.answered)) {
+            self.keep_own(now, index, status);
+        }
+    }
+
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,

@@ -1,8 +1,9 @@
 //! What a member of one cluster asks of another cluster, in a Route that only members can write.
 //!
-//! Users are spread over clusters. A member passes a request for a user of another cluster on to that one, and asks the cluster that had a
-//! user before. The Route `<sip:DOMAIN;lr;asked=…>` tells who receives it to deal with the request by what it knows itself, so that two
-//! members that disagree on who has a user never pass a request to and fro. It is signed for one Call-ID.
+//! Users are spread over clusters. A member passes a request for a user of another cluster on to that one, which asks the cluster that had
+//! the user before. The Route `<sip:DOMAIN;lr;asked=…>` says what is asked: who is the second to be asked deals with the request by what it
+//! knows itself, so that members that disagree on who has a user never pass a request to and fro. It is signed for one Call-ID, and says
+//! that the sender of the request has been asked for credentials where that was due, but for a REGISTER.
 
 use strowger_foundation::{KeyRing, Tag};
 use strowger_message::SipUri;
@@ -17,7 +18,9 @@ const DIGITS: usize = 8;
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// To serve the request by what is known there. Its sender has been asked for credentials where that was due, but for a REGISTER.
+    /// To serve the request as the cluster that has the user. Whom that one asks in turn is asked to [serve](Self::Serve) it.
+    Own,
+    /// To serve the request by what is known there, and to ask nobody.
     Serve,
     /// To remove the bindings that the REGISTER removes, which its sender was allowed to.
     Remove,
@@ -26,6 +29,7 @@ pub enum Ask {
 impl Ask {
     const fn letter(self) -> u8 {
         match self {
+            Self::Own => b'o',
             Self::Serve => b's',
             Self::Remove => b'r',
         }
@@ -49,7 +53,7 @@ impl<'a> Asked<'a> {
     pub fn read(ring: &KeyRing, call_id: &[u8], uri: &SipUri<'a>) -> Option<Self> {
         let [asked, except] = uri.params.values([ASKED_PARAM, EXCEPT_PARAM]);
         let (letter, text) = asked?.split_first()?;
-        let ask = [Ask::Serve, Ask::Remove].into_iter().find(|ask| ask.letter() == *letter)?;
+        let ask = [Ask::Own, Ask::Serve, Ask::Remove].into_iter().find(|ask| ask.letter() == *letter)?;
         let except = except.unwrap_or_default();
         let tag = Tag::from_text(text)?;
         ring.verify(&parts(&[ask.letter()], call_id, except), &tag).then_some(Self { ask, except })
@@ -118,7 +122,7 @@ mod tests {
     #[test]
     fn a_route_of_a_member_says_what_is_asked() {
         let ring = ring(5);
-        for ask in [Ask::Serve, Ask::Remove] {
+        for ask in [Ask::Own, Ask::Serve, Ask::Remove] {
             let route = route(&ring, b"example.com", b"call", ask, [7, 0xdead_beef]);
             asked(&ring, b"call", &route, |asked| {
                 let asked = asked.unwrap();

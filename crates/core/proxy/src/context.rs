@@ -179,7 +179,7 @@ impl Context {
 
 //= rfc3261#16.7
 /// Whether `new` is a better answer than `old` (step 6): 6xx before all, else the lowest class; within 4xx what the caller
-/// can act upon.
+/// can act upon, before what only says that one of several is not there.
 pub(crate) fn is_better(new: Status, old: Status) -> bool {
     rank(new) < rank(old)
 }
@@ -188,7 +188,8 @@ fn rank(status: Status) -> (u16, u16) {
     match (status.class(), status.code()) {
         (6, _) => (0, 0),
         (4, 401 | 407 | 415 | 420 | 484) => (4, 0),
-        (4, 408) => (4, 2),
+        (4, 404 | 480) => (4, 2),
+        (4, 408) => (4, 3),
         (class @ 3..=4, _) => (class, 1),
         (class, 503) => (class, 1),
         (class, _) => (class, 0),
@@ -201,13 +202,14 @@ mod tests {
 
     #[test]
     fn the_best_response_as_the_rfc_orders_them() {
-        let order = [603, 302, 401, 404, 408, 500, 503];
+        let order = [603, 302, 401, 486, 480, 408, 500, 503];
         let statuses: Vec<_> = order.into_iter().filter_map(Status::new).collect();
         for (at, better) in statuses.iter().enumerate() {
             for worse in statuses.iter().skip(at + 1) {
                 assert!(is_better(*better, *worse) && !is_better(*worse, *better), "{better} before {worse}");
             }
         }
-        assert!(!is_better(Status::NOT_FOUND, Status::BUSY_HERE), "the first of equals stays");
+        let equal = (Status::NOT_FOUND, Status::TEMPORARILY_UNAVAILABLE);
+        assert!(!is_better(equal.0, equal.1) && !is_better(equal.1, equal.0), "the first of equals stays");
     }
 }

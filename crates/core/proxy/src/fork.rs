@@ -421,8 +421,10 @@ impl Proxy {
         else {
             return request;
         };
-        let is_needed = forwarding.caller.is_some() || to.place.reach.is_flow() || !forwarding.times.only_where_needed;
-        let recorded = forwarding.edits.record_route && is_needed && forward::begins_dialog(message);
+        let is_needed = || forwarding.caller.is_some() || to.place.reach.is_flow();
+        let recorded = forwarding.edits.record_route
+            && forward::begins_dialog(message)
+            && (!forwarding.times.only_where_needed || is_needed());
         let record_route = recorded.then(|| {
             let callee = to.place.reach.is_flow().then_some(flow);
             let target = to.place.balanced.as_ref().map(|balanced| balanced.target.id());

@@ -32,8 +32,8 @@ pub struct Policy {
     pub stateless: Stateless,
     /// Whether a REGISTER that is forwarded gets a Path that leads back over its own flow (RFC 5626 §5.1).
     pub outbound: bool,
-    /// Whether [`record_route`](Self::record_route) and [`outbound`](Self::outbound) hold only for whom nobody but this server reaches: who is
-    /// behind a translation, or on a connection.
+    /// Whether [`record_route`](Self::record_route) holds only for dialogs of whom nobody but this server reaches: who is behind a
+    /// translation, or on a connection.
     pub only_where_needed: bool,
     /// Whether servers are told, and asked, how much is to be sent (RFC 7339).
     pub overload_control: bool,

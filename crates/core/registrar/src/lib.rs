@@ -49,6 +49,7 @@ pub use echo::GruuText;
 pub use instance::{GruuKey, MAX_INSTANCE_LEN};
 pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
 pub use policy::{Durability, KeepAlive, Nat, Policy};
+pub use reach::is_translated;
 pub use record::{OneChange, Record};
 pub use refusal::Refusal;
 pub use renewal::Renewal;

@@ -40,8 +40,9 @@ impl Reach {
     }
 }
 
-/// Whether requests for `uri` go to where its REGISTER came from.
-fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
+/// Whether requests for the contact `uri` go to where its REGISTER came from.
+#[must_use]
+pub fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
     match nat {
         Nat::Never => false,
         Nat::Always => true,

@@ -73,16 +73,18 @@ struct Prepared {
 impl Prepared {
     /// `unit` is one unit of work with its number.
     fn new(edit: fn(&mut Snapshot), unit: fn(&mut Recording, u64)) -> Self {
+        Self::after(register_both, edit, unit)
+    }
+
+    /// The same after `begin`.
+    fn after(begin: fn(&mut Recording), edit: fn(&mut Snapshot), unit: fn(&mut Recording, u64)) -> Self {
         let world = || {
             let mut world = World::new(edit);
             world.is_checked = false;
             world
         };
         let mut recording = Recording { world: world(), steps: Vec::new() };
-        for (user, address) in [("alice", ALICE), ("bob", BOB)] {
-            let registered = register(&mut recording, user, address, 0);
-            assert_eq!(registered.status(), 200, "{}", registered.text);
-        }
+        begin(&mut recording);
         let mut measured_from = 0;
         for number in 1..=WARM_UP + TIMES {
             if number == WARM_UP + 1 {
@@ -136,6 +138,13 @@ impl Prepared {
             }
         }
         left
+    }
+}
+
+fn register_both(recording: &mut Recording) {
+    for (user, address) in [("alice", ALICE), ("bob", BOB)] {
+        let registered = register(recording, user, address, 0);
+        assert_eq!(registered.status(), 200, "{}", registered.text);
     }
 }
 
@@ -207,6 +216,24 @@ fn call_to(recording: &mut Recording, number: u64, callee: &str) {
     assert_eq!(support::finals(&sent), [200], "the BYE is answered");
 }
 
+/// INVITE, 180, 200: all that a first stage has of a call. The cluster is played.
+fn call_through(recording: &mut Recording, number: u64) {
+    let text = format!(
+        "INVITE sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bK-INVITE-{number}\r\n\
+         Max-Forwards: 70\r\nFrom: <sip:alice@example.com>;tag=a{number}\r\nTo: <sip:bob@example.com>\r\n\
+         Call-ID: 843817637684230-{number}@192.0.2.10\r\nCSeq: 1 INVITE\r\nContact: <sip:alice@{ALICE};transport=udp>\r\n\
+         Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    let sent = recording.give(ALICE, text);
+    let invite = support::find(&sent, "INVITE");
+    assert_eq!(invite.header("Record-Route"), None);
+    let (member, contact) = (invite.to.to_string(), format!("Contact: <sip:bob@{BOB};transport=udp>\r\n"));
+    for (status, reason) in [(180, "Ringing"), (200, "OK")] {
+        recording.give(&member, invite.response(status, reason, &format!(";tag=b{number}"), &contact));
+    }
+}
+
 fn open(_: &mut Snapshot) {}
 
 /// Calls are followed, as every server does, and nobody wants records.
@@ -243,6 +270,10 @@ fn followed_call() -> Prepared {
 
 fn stateless_call() -> Prepared {
     Prepared::new(stateless, |recording, number| call_to(recording, number, "sip:+15551234567@elsewhere.example"))
+}
+
+fn first_stage_call() -> Prepared {
+    Prepared::after(|_| (), support::first_stage, call_through)
 }
 
 fn refresh() -> Prepared {
@@ -287,11 +318,12 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_750))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_850))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(42_050))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_900))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_950))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(42_100))]
+#[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_600))]
 #[bench::register(args = (refresh()), config = at_most(10_150))]
-#[bench::challenge(args = (challenged()), config = at_most(24_300))]
+#[bench::challenge(args = (challenged()), config = at_most(24_350))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

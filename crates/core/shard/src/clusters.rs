@@ -2,14 +2,15 @@
 //!
 //! A first stage passes every request to the cluster that has its user. A member of a cluster serves the users of its own, and passes
 //! requests for others straight to theirs. Where users have moved lately, the cluster that has them now asks the one that had them
-//! for what they registered there. Who is asked by another member deals with the request by what it knows itself
-//! ([`strowger_proxy::asked`]), so nothing goes to and fro, whatever members believe while they are told of a change one after the other.
+//! for what they registered there. Members are told of a change one after the other, and disagree meanwhile: a request is passed to the
+//! cluster that has the user as the sender believes, that one asks one more, and who is asked then deals with the request by what it
+//! knows itself ([`strowger_proxy::asked`]). So nothing goes to and fro, and whoever may know of a phone is asked once.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_balancer::{Partition, Slot, SlotLoads};
-use strowger_message::{Aor, Method, SipUri, Uri};
+use strowger_message::{Aor, Method, SipUri, Status, Uri};
 use strowger_proxy::asked::{self, Ask, BindingId};
 use strowger_proxy::{Stateless, Target};
 
@@ -19,8 +20,6 @@ use crate::way::{Onward, Question, Way};
 
 /// The preference of what is tried at once with contacts that have none of their own (RFC 3261 §20.10), in thousandths.
 const FIRST: u16 = 1000;
-/// That of what is tried only after it.
-const LAST: u16 = 1;
 
 /// The clusters, as one server sees them.
 #[derive(Clone, Debug)]
@@ -42,12 +41,12 @@ pub struct Clusters {
     pub registrar: strowger_registrar::Policy,
 }
 
-/// Where a user is.
+/// Who serves a request for a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// In this server's cluster, and before in that one, where it has moved.
-    Here { before: Option<usize> },
-    /// In another cluster.
+    /// This server's cluster, which asks that one, too: there the user was before, or is as this server believes and who asks does not.
+    Here { also: Option<usize> },
+    /// Another cluster.
     There(usize),
 }
 
@@ -60,14 +59,20 @@ impl Clusters {
             return Some(Standing::There(owner));
         }
         let before = self.before.as_ref().and_then(|before| before.owner(slot));
-        Some(Standing::Here { before: before.filter(|before| *before != own) })
+        Some(Standing::Here { also: before.filter(|before| *before != own) })
     }
 }
 
 impl Question<'_> {
     /// Of a first stage: to the cluster whose the request is. `None` for what is for the server itself, or goes where its Routes lead.
+    // Never inlined: most servers have no clusters.
+    #[inline(never)]
     pub(crate) fn way_of_first_stage(&self, uri: &Uri<'_>, targets: &mut Vec<Target>) -> Option<Way> {
         let clusters = self.snapshot.clusters.as_ref().filter(|clusters| clusters.own.is_none())?;
+        if let Some(outside) = self.outside {
+            // Whatever its Contact says: only this server reaches it.
+            return Some(self.way_by_flow(*outside, Status::FLOW_FAILED, targets));
+        }
         let slot = self.slot_of_first_stage(uri)?;
         if self.begins_something() {
             clusters.loads.count(slot, self.method == Method::Invite);
@@ -120,34 +125,57 @@ impl Question<'_> {
         !matches!(self.message.method(), Method::Ack | Method::Cancel) && self.message.to().tag().is_none()
     }
 
-    /// Where the user of a slot is, for a member that nobody has asked to serve it by what it knows.
+    /// Who serves a request for the user of a slot, for a member that nobody has asked to serve it by what it knows.
+    #[inline]
     pub(crate) fn standing(&self, slot: impl Fn() -> Slot) -> Option<Standing> {
-        let clusters = self.snapshot.clusters.as_ref().filter(|_| self.asked.is_none())?;
-        let slot = slot();
-        if self.begins_something() {
-            clusters.loads.count(slot, self.method == Method::Invite);
+        let clusters = self.snapshot.clusters.as_ref()?;
+        self.standing_among(clusters, slot())
+    }
+
+    // Never inlined: most servers have no clusters.
+    #[inline(never)]
+    fn standing_among(&self, clusters: &Clusters, slot: Slot) -> Option<Standing> {
+        match self.asked.map(|asked| asked.ask) {
+            None => {
+                if self.begins_something() {
+                    clusters.loads.count(slot, self.method == Method::Invite);
+                }
+                clusters.standing(slot)
+            }
+            Some(Ask::Own) => match clusters.standing(slot)? {
+                Standing::There(other) => Some(Standing::Here { also: Some(other) }),
+                here => Some(here),
+            },
+            Some(Ask::Serve | Ask::Remove) => None,
         }
-        clusters.standing(slot)
     }
 
     /// Of a REGISTER: to the registrar, or to the cluster that has the user.
     pub(crate) fn way_of_registration(&self, targets: &mut Vec<Target>) -> Way {
         let standing = self.claimed.and_then(|aor| self.standing(|| self.slot_of(aor.as_bytes())));
         match standing {
-            Some(Standing::There(owner)) => self.way_asking(owner, &[], targets),
+            Some(Standing::There(owner)) => self.way_asking(owner, Ask::Serve, &[], targets),
             Some(Standing::Here { .. }) | None => Way::Registrar,
         }
     }
 
-    /// To the members of a cluster, which is asked to serve the request by what it knows; `known` are bindings that it need not try.
-    pub(crate) fn way_asking(&self, cluster: usize, known: &[BindingId], targets: &mut Vec<Target>) -> Way {
+    /// To a cluster that has the user as this server believes.
+    #[inline(never)]
+    pub(crate) fn way_to_owner(&self, owner: usize, targets: &mut Vec<Target>) -> Way {
+        self.way_asking(owner, Ask::Own, &[], targets)
+    }
+
+    /// To the members of a cluster; `known` are bindings that it need not try.
+    pub(crate) fn way_asking(&self, cluster: usize, ask: Ask, known: &[BindingId], targets: &mut Vec<Target>) -> Way {
         let Some(clusters) = &self.snapshot.clusters else { return Way::NoTarget { held_until: None } };
         let domain = self.snapshot.domains.first().map_or(&[][..], |domain| domain);
         let before = targets.len();
         let way = self.way_to_cluster(clusters, cluster, targets);
-        let route = asked::route(self.ring, domain, self.message.call_id(), Ask::Serve, known.iter().copied());
+        let route = asked::route(self.ring, domain, self.message.call_id(), ask, known.iter().copied());
         for target in targets.iter_mut().skip(before) {
             target.q = FIRST;
+            // Whoever is there says so at once.
+            target.is_list = true;
             target.places.iter_mut().for_each(|place| place.path = Some(route.clone()));
         }
         way
@@ -160,44 +188,19 @@ impl Question<'_> {
         }
     }
 
-    /// To a user of another cluster; to what is registered here only where that one has nothing, for it may not know yet that the user is its
-    /// own.
-    pub(crate) fn way_to_owner(
-        &self,
-        owner: usize,
-        aor: &[u8],
-        stateless: Stateless,
-        targets: &mut Vec<Target>,
-    ) -> Way {
-        let way = self.way_asking(owner, &[], targets);
-        let before = targets.len();
-        let bindings = self.bindings(aor);
-        if bindings.is_empty() {
-            return way;
-        }
-        let here = self.way_to_bindings(&bindings, stateless, targets);
-        targets.iter_mut().skip(before).for_each(|target| target.q = target.q.min(LAST));
-        if matches!(way, Way::Forward(_)) { way } else { here }
-    }
-
-    /// To a user who has moved here: to what is registered here, and to what still is where the user was.
-    pub(crate) fn way_of_moved(
-        &self,
-        before: usize,
-        aor: &[u8],
-        stateless: Stateless,
-        targets: &mut Vec<Target>,
-    ) -> Way {
+    /// To a user who may be known elsewhere, too: to what is registered here, and to what else is there.
+    #[inline(never)]
+    pub(crate) fn way_beside(&self, other: usize, aor: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let bindings = self.bindings(aor);
         let known: SmallVec<[BindingId; 4]> = bindings.iter().map(binding_id).collect();
         let here = (!bindings.is_empty()).then(|| self.way_to_bindings(&bindings, stateless, targets));
         let best = targets.iter().map(|target| target.q).max();
         let first = targets.len();
-        let there = self.way_asking(before, &known, targets);
+        let there = self.way_asking(other, Ask::Serve, &known, targets);
         targets.iter_mut().skip(first).for_each(|target| target.q = best.unwrap_or(FIRST));
         match (here, there) {
             (Some(here @ Way::Forward(_)), _) => here,
-            (_, there @ Way::Forward(_)) => there,
+            (_, Way::Forward(onward)) => Way::Forward(Onward { fallback: self.absence(aor), ..onward }),
             (Some(here), _) => here,
             (None, _) => self.absent(aor),
         }

@@ -38,11 +38,11 @@ pub(crate) const LOADING: Refusal =
 
 /// A REGISTER on its way through the registrar.
 #[derive(Clone, Copy)]
-struct Registering<'a, 'm> {
+pub(crate) struct Registering<'a, 'm> {
     by: Responder,
-    source: Flow,
-    message: &'m Message<'a>,
-    aor: &'m [u8],
+    pub(crate) source: Flow,
+    pub(crate) message: &'m Message<'a>,
+    pub(crate) aor: &'m [u8],
 }
 
 impl Shard {
@@ -106,8 +106,8 @@ impl Shard {
         // Not copied: what was just written and is read in other pieces, the processor waits for.
         let aor = snapshot.directory.resolve(claimed.as_bytes());
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
-        let is_asked_for = !snapshot.auth.trusts(request.source.peer.ip()) && !request.removes_elsewhere();
-        if snapshot.auth.requires(b"REGISTER") && is_asked_for {
+        let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || request.removes_elsewhere();
+        if snapshot.auth.requires(b"REGISTER") && !is_excused() {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
             self.check_identity(request, &user, Some(claimed))?;
@@ -331,7 +331,7 @@ impl Shard {
     fn confirm(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
         let Registering { by, source, message, aor } = registering;
         self.counters.registered += 1;
-        self.pass_removal(now, aor, message, update);
+        self.pass_removal(now, registering, update);
         let snapshot = Arc::clone(&self.snapshot);
         let policy = &snapshot.registrar;
         let ring = *self.proxy.ring();

@@ -1,5 +1,6 @@
-//! What is removed here is removed where the user was before (see [`crate::clusters`]): the cluster that had a user keeps what was
-//! registered there until it expires, and must not call a phone that has unregistered since.
+//! What is removed here is removed where else the user may be known (see [`crate::clusters`]): the cluster that had a user before, and the
+//! one that has passed the REGISTER on, keep what was registered there until it expires, and must not call a phone that has unregistered
+//! since.
 
 use core::cell::Cell;
 use std::sync::Arc;
@@ -7,16 +8,17 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
-use strowger_message::{HeaderName, Message};
-use strowger_proxy::asked::{self, Ask};
+use strowger_message::{HeaderName, Message, NameAddr};
+use strowger_proxy::asked::{self, Ask, Asked};
 use strowger_proxy::branch::{Branch, Owner};
 use strowger_proxy::{Listener, To};
 use strowger_registrar::{Update, UpdateKind};
 use strowger_transaction::Kind;
 
 use crate::clusters::Standing;
-use crate::places::{Asked, Choice, Places};
+use crate::places::{self, Choice, Places};
 use crate::probes::PROBE_USERS;
+use crate::register::Registering;
 use crate::shard::Shard;
 
 /// The user of a transaction whose answer nobody waits for.
@@ -26,18 +28,41 @@ const NOBODY: u32 = PROBE_USERS | ((1 << 30) - 1);
 type Removed<'m> = SmallVec<[&'m [u8]; 2]>;
 
 impl Shard {
-    /// Tells the cluster that had the user before what this REGISTER, which has been carried out, has removed.
-    pub(crate) fn pass_removal(&mut self, now: Timestamp, aor: &[u8], message: &Message<'_>, update: &Update<'_>) {
-        let Some(clusters) = &self.snapshot.clusters else { return };
-        let Some(Standing::Here { before: Some(before) }) = clusters.standing(Slot::of(aor)) else { return };
-        // What another cluster has passed here ends here.
-        let was_passed = message.head().first(HeaderName::Route).is_some();
+    /// Tells those who may know them, too, which bindings this REGISTER, which has been carried out, has removed.
+    pub(crate) fn pass_removal(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
+        let Registering { source, message, aor, .. } = registering;
+        let Some(clusters) = self.snapshot.clusters.as_ref().map(Arc::clone) else { return };
         let removed = removed(message, update);
-        if removed.is_empty() || was_passed {
+        if removed.is_empty() {
             return;
         }
-        let Some(route) = clusters.routes.get(before).cloned() else { return };
-        let Some(flow) = self.first_place(now, message, &route) else { return };
+        let sender = match self.asked_by(message) {
+            // It ends where it is passed to.
+            Some(Ask::Remove) => return,
+            Some(Ask::Serve | Ask::Own) => Some(source),
+            None => None,
+        };
+        let before = match clusters.standing(Slot::of(aor)) {
+            Some(Standing::Here { also: Some(before) }) => clusters.routes.get(before),
+            _ => None,
+        };
+        let before = before.and_then(|route| self.first_place(now, message, route));
+        for flow in [before.filter(|before| sender.is_none_or(|sender| sender.peer != before.peer)), sender]
+            .into_iter()
+            .flatten()
+        {
+            self.send_removal(now, flow, aor, message, &removed);
+        }
+    }
+
+    /// What a member asks by the first Route.
+    fn asked_by(&self, message: &Message<'_>) -> Option<Ask> {
+        let route = message.head().elements(HeaderName::Route).next().and_then(NameAddr::parse)?;
+        let uri = route.parse_uri()?;
+        Some(Asked::read(self.proxy.ring(), message.call_id(), uri.sip()?)?.ask)
+    }
+
+    fn send_removal(&mut self, now: Timestamp, flow: Flow, aor: &[u8], message: &Message<'_>, removed: &[&[u8]]) {
         let snapshot = Arc::clone(&self.snapshot);
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
         let Ok(client) = self.proxy.transactions().reserve_client() else { return };
@@ -45,7 +70,7 @@ impl Shard {
         let domain = snapshot.domains.first().map_or(&[][..], |domain| domain);
         let asking = asked::route(self.proxy.ring(), domain, message.call_id(), Ask::Remove, []);
         let mut request = self.proxy.transactions().pool().take(1024);
-        let removal = Removal { listener, domain, branch: &branch, route: &asking, aor, message, removed: &removed };
+        let removal = Removal { listener, domain, branch: &branch, route: &asking, aor, message, removed };
         removal.write(&mut request);
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, NOBODY);
         self.counters.removals_passed += 1;
@@ -66,7 +91,7 @@ impl Shard {
         };
         let source = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
         let uri = message.uri().copied();
-        let asked = Asked {
+        let asked = places::Asked {
             message,
             source: &source,
             request_uri: message.request_uri(),

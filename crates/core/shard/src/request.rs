@@ -16,7 +16,7 @@ use strowger_proxy::forward::{Edits, begins_dialog};
 use strowger_proxy::local;
 use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, Stateless, Target, Times, To};
-use strowger_registrar::Nat;
+use strowger_registrar::{Nat, Source, is_translated};
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
@@ -121,6 +121,9 @@ impl Shard {
         }
         let is_invite = message.method() == Method::Invite;
         if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
+            if let Some(absence) = onward.fallback {
+                return self.answer_itself(now, key, request, Ok(Way::refuse(absence.status())));
+            }
             let Some(by) = self.responder(now, key, request, false) else { return };
             match onward.balanced {
                 Some(_) => self.refuse_for_set(now, by, request, "No Target Answers", None),
@@ -141,6 +144,9 @@ impl Shard {
         self.proxy.forward(now, server, message, &forwarding, targets);
         if let Some(seat) = seat {
             self.proxy.hold(server, seat);
+        }
+        if let Some(absence) = onward.fallback {
+            self.proxy.fall_back_to(now, server, absence.status());
         }
     }
 
@@ -345,7 +351,7 @@ impl Shard {
             token: request.routes.token.as_ref(),
             source: &request.source,
             claimed: request.claimed,
-            asked: request.routes.asked,
+            asked: request.routes.asked.as_ref(),
             exit: request.routes.exit.unwrap_or(request.source.listener),
             choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
@@ -449,13 +455,13 @@ impl Shard {
     fn forwarding<'m>(&self, request: &'m Request<'m, 'm>, onward: Onward, call: u64) -> Forwarding<'m> {
         let message = request.message;
         let policy = &request.snapshot.proxy;
-        let has_credentials = message.head().first(HeaderName::ProxyAuthorization).is_some();
+        // Those that a first stage passes on are for the cluster.
+        let has_credentials =
+            message.head().first(HeaderName::ProxyAuthorization).is_some() && !request.snapshot.is_first_stage();
         let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
         let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.loop_key(), message));
         let is_recorded = policy.record_route && begins_dialog(message);
-        let is_given_path = policy.outbound
-            && message.method() == Method::Register
-            && (!policy.only_where_needed || request.callers_flow().is_some());
+        let is_given_path = request.is_given_path();
         Forwarding {
             edits: Edits {
                 source: request.source,
@@ -561,7 +567,7 @@ impl<'a, 'm> Request<'a, 'm> {
 
     /// Whether it is a REGISTER for a user of ours: who may send it is asked by the registrar, here or at the cluster that has the user.
     fn is_registration_of_ours(&self) -> bool {
-        self.message.method() == Method::Register && self.claimed.is_some() && self.snapshot.clusters.is_some()
+        self.snapshot.clusters.is_some() && self.claimed.is_some() && self.message.method() == Method::Register
     }
 
     /// Whether a member of another cluster has sent it, which has asked the sender for what he had to prove. A REGISTER was not asked
@@ -601,6 +607,29 @@ impl<'a, 'm> Request<'a, 'm> {
             }
             None => translated.then_some(self.source),
         }
+    }
+
+    //= rfc5626#5.1
+    /// Whether a REGISTER that goes on gets a Path that leads back here. Between servers of ours only who is reached through this one
+    /// does: any of them reaches the others.
+    fn is_given_path(&self) -> bool {
+        if self.message.method() != Method::Register {
+            return false;
+        }
+        if self.snapshot.clusters.is_none() {
+            return self.snapshot.proxy.outbound;
+        }
+        self.callers_flow().is_some() || self.is_contact_translated()
+    }
+
+    /// Whether it comes from a phone that is not where its Contact says.
+    fn is_contact_translated(&self) -> bool {
+        let source = Source { flow: self.source, via_sent_by_matches: via_matches(self.message, &self.source) };
+        let is_translated = |contact: &[u8]| {
+            let uri = NameAddr::parse(contact).and_then(|contact| contact.parse_uri());
+            uri.is_some_and(|uri| is_translated(self.snapshot.registrar.nat, &source, &uri))
+        };
+        self.message.has_one_via() && self.message.head().elements(HeaderName::Contact).any(is_translated)
     }
 
     //= rfc5626#5.1

@@ -26,7 +26,7 @@ use crate::probes::{PROBE_USERS, Probes};
 use crate::request::Arrived;
 use crate::responder::answer_limit;
 use crate::snapshot::Snapshot;
-use crate::steering::{Steered, match_key};
+use crate::steering::{Steered, match_key, server_key};
 
 /// Events that wait for the shell at most; what comes on top is counted and lost.
 pub const MAX_EVENTS: usize = 256;
@@ -450,6 +450,9 @@ impl Shard {
         if let Some(arrival) = self.answer_again(now, source, key, known, peek) {
             return Some(arrival);
         }
+        if self.snapshot.siblings.contains(&source.peer) {
+            self.proxy.transactions().turn_to(known, *source);
+        }
         self.proxy.transactions().allow_bytes(known, answer_limit(peek.head().bytes().len()));
         self.proxy.transactions().handle_retransmission(now, known);
         Some(Arrival::Repeat)
@@ -457,7 +460,7 @@ impl Shard {
 
     /// The key of the INVITE that a CANCEL is for.
     pub(crate) fn cancelled_key(&self, message: &Message<'_>) -> ServerKey {
-        ServerKey::of_cancelled_invite(&self.match_key, message.head(), message.via())
+        server_key(self.proxy.ring(), &self.match_key, message.head(), message.via(), Method::Invite)
     }
 
     /// Whether a request is served that may begin something: both the worker and the shard have to be able to.

@@ -136,11 +136,10 @@ impl Snapshot {
         self.domains.iter().map(|domain| &**domain).find(is_it)
     }
 
-    /// The first domain, where `host` is a listener's address.
+    /// The first domain, where `host` is the address of a server that serves it.
     fn domain_at(&self, host: &Host<'_>) -> Option<&[u8]> {
         let ip = host.ip()?;
-        let is_ours = self.listeners.iter().any(|listener| listener.address.ip() == ip)
-            || self.siblings.iter().any(|sibling| sibling.ip() == ip);
+        let is_ours = self.is_local(ip) || self.siblings.iter().any(|sibling| sibling.ip() == ip);
         self.domains.first().filter(|_| is_ours).map(|domain| &**domain)
     }
 
@@ -155,19 +154,29 @@ impl Snapshot {
     /// The domain of ours that a Request-URI addresses, by its name or by the address of a server that serves it.
     #[must_use]
     pub fn addressed_domain(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
-        self.domain_addressed_here(uri).or_else(|| {
-            let (ip, port) = (uri.host().ip()?, uri.port().unwrap_or(Transport::Udp.default_port()));
-            let is_sibling = self.siblings.contains(&SocketAddr::new(ip, port));
-            self.domains.first().filter(|_| is_sibling).map(|domain| &**domain)
-        })
+        let here = self.domain_addressed_here(uri);
+        if here.is_some() || self.siblings.is_empty() {
+            return here;
+        }
+        self.domain_addressed_elsewhere(uri)
+    }
+
+    /// The domain of ours that a URI addresses which leads to another server that serves it.
+    #[inline(never)]
+    fn domain_addressed_elsewhere(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
+        let (ip, port) = (uri.host().ip()?, uri.port().unwrap_or(Transport::Udp.default_port()));
+        let is_sibling = self.siblings.contains(&SocketAddr::new(ip, port));
+        self.domains.first().filter(|_| is_sibling).map(|domain| &**domain)
     }
 
     /// The domain of ours that a URI addresses which leads to this server. A port that is no listener's names another program on this
     /// host.
+    #[inline(always)]
     fn domain_addressed_here(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
         let host = uri.host();
         let named = self.named_domain(&host);
-        let domain = named.or_else(|| self.domain_at(&host).filter(|_| self.is_local(&host)))?;
+        let at = || self.domains.first().filter(|_| host.ip().is_some_and(|ip| self.is_local(ip)));
+        let domain = named.or_else(|| at().map(|domain| &**domain))?;
         let ours = match uri.port() {
             None => named.is_some() || self.is_listener(&host, None),
             Some(port) => self.listeners.iter().any(|listener| listener.address.port() == port),
@@ -175,9 +184,9 @@ impl Snapshot {
         ours.then_some(domain)
     }
 
-    /// Whether `host` is an address that this server listens on.
-    fn is_local(&self, host: &Host<'_>) -> bool {
-        host.ip().is_some_and(|ip| self.listeners.iter().any(|listener| listener.address.ip() == ip))
+    /// Whether this server listens on an address.
+    fn is_local(&self, ip: IpAddr) -> bool {
+        self.listeners.iter().any(|listener| listener.address.ip() == ip)
     }
 
     /// Whether `host` and `port` name one of the listeners.
@@ -216,6 +225,11 @@ impl Snapshot {
         };
         let index = self.listeners.iter().position(fits)?;
         u16::try_from(index).ok().map(ListenerId)
+    }
+
+    /// Whether it passes requests to clusters and is a member of none.
+    pub(crate) fn is_first_stage(&self) -> bool {
+        self.clusters.as_ref().is_some_and(|clusters| clusters.own.is_none())
     }
 
     /// The rules for what a REGISTER registers.

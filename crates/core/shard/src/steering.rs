@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_message::{Aor, Glance, Kind, Method, Peek, Uri};
-use strowger_proxy::branch::{ANY_SHARD, Branch};
+use strowger_message::{Aor, Glance, Head, Kind, Method, Peek, Uri, Via};
+use strowger_proxy::branch::{ANY_SHARD, BRANCH_LEN, Branch, Owner};
 use strowger_registrar::Locations;
 use strowger_transaction::ServerKey;
 
@@ -81,7 +81,7 @@ impl Steering {
     #[inline(always)]
     pub fn complete(&self, peek: &Peek<'_>, steered: &mut Steered) {
         if let (Kind::Request(method), Some(via)) = (peek.kind, &peek.via) {
-            steered.key = Some(ServerKey::of(&self.match_key, peek.head(), via, method));
+            steered.key = Some(server_key(&self.branches, &self.match_key, peek.head(), via, method));
         }
     }
 
@@ -90,6 +90,32 @@ impl Steering {
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
     }
+}
+
+/// The key of a request's transaction. `branches` is the ring of the branches that servers with our keys write: one of a request that was
+/// forwarded without state is the same whichever of them has forwarded it, so their addresses do not count.
+#[inline]
+pub(crate) fn server_key(
+    branches: &KeyRing,
+    secret: &TagKey,
+    head: &Head<'_>,
+    via: &Via<'_>,
+    method: Method<'_>,
+) -> ServerKey {
+    if let Some(branch) = via.branch
+        && branch.len() == BRANCH_LEN
+        && is_written_alike(branches, branch)
+    {
+        return ServerKey::of_branch_alone(secret, branch, method);
+    }
+    ServerKey::of(secret, head, via, method)
+}
+
+/// Whether a branch is one that a server with our keys has written without state.
+// Never inlined: phones write others.
+#[inline(never)]
+fn is_written_alike(branches: &KeyRing, branch: &[u8]) -> bool {
+    Branch::decode(branches, branch).is_some_and(|branch| matches!(branch.owner, Owner::Stateless(_)))
 }
 
 /// What keys of transactions are made with.

@@ -9,7 +9,7 @@ use strowger_balancer::{Slot, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{Names, Outages, Question as Name};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
-use strowger_proxy::asked::Asked as AskedByMember;
+use strowger_proxy::asked::{Ask, Asked as AskedByMember};
 use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
@@ -52,12 +52,32 @@ pub(crate) struct Onward {
     pub(crate) to_targets: bool,
     /// They are those of a balanced set, which has a failover time-out of its own.
     pub(crate) balanced: Option<Duration>,
+    /// What the caller is told where nobody has anything better to say.
+    pub(crate) fallback: Option<Absence>,
+}
+
+/// Why nobody can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// The user has no phone.
+    Unavailable,
+    /// There is no such user.
+    Unknown,
+}
+
+impl Absence {
+    pub(crate) const fn status(self) -> Status {
+        match self {
+            Self::Unavailable => Status::TEMPORARILY_UNAVAILABLE,
+            Self::Unknown => Status::NOT_FOUND,
+        }
+    }
 }
 
 impl Onward {
     /// On to the targets that were found.
     const fn to(stateless: Stateless) -> Self {
-        Self { stateless, ring_timeout: None, along_routes: false, to_targets: false, balanced: None }
+        Self { stateless, ring_timeout: None, along_routes: false, to_targets: false, balanced: None, fallback: None }
     }
 }
 
@@ -110,7 +130,7 @@ pub(crate) struct Question<'a> {
     /// Whom a REGISTER claims to register, where its domain is ours.
     pub(crate) claimed: Option<&'a Aor>,
     /// What a member of another cluster asks.
-    pub(crate) asked: Option<AskedByMember<'a>>,
+    pub(crate) asked: Option<&'a AskedByMember<'a>>,
     /// What chooses among targets by weight.
     pub(crate) choice: Choice<'a>,
     /// A name whose answer is old, to be asked for again.
@@ -129,7 +149,10 @@ impl Question<'_> {
         if let Some(way) = self.way_in_call(targets) {
             return way;
         }
-        if !routed && let Some(way) = self.way_of_first_stage(uri, targets) {
+        if !routed
+            && self.snapshot.clusters.is_some()
+            && let Some(way) = self.way_of_first_stage(uri, targets)
+        {
             return way;
         }
         if let Some(uri) = uri.sip().filter(|_| !routed)
@@ -280,9 +303,9 @@ impl Question<'_> {
     fn way_to_contacts(&self, aor: &Aor, stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         match self.standing(|| Slot::of(aor)) {
-            Some(Standing::There(owner)) => return self.way_to_owner(owner, aor, stateless, targets),
-            Some(Standing::Here { before: Some(before) }) => return self.way_of_moved(before, aor, stateless, targets),
-            Some(Standing::Here { before: None }) | None => {}
+            Some(Standing::There(owner)) => return self.way_to_owner(owner, targets),
+            Some(Standing::Here { also: Some(other) }) => return self.way_beside(other, aor, stateless, targets),
+            Some(Standing::Here { also: None }) | None => {}
         }
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
@@ -357,48 +380,47 @@ impl Question<'_> {
                 (slot, absent)
             }
         };
-        if !bindings.is_empty() {
-            return self.way_to_bindings(&bindings, Stateless::Never, targets);
-        }
         match self.standing(|| slot) {
-            Some(Standing::There(cluster) | Standing::Here { before: Some(cluster) }) => {
-                self.way_asking(cluster, &[], targets)
-            }
-            Some(Standing::Here { before: None }) | None => absent,
+            Some(Standing::There(owner)) => self.way_to_owner(owner, targets),
+            _ if !bindings.is_empty() => self.way_to_bindings(&bindings, Stateless::Never, targets),
+            Some(Standing::Here { also: Some(other) }) => self.way_asking(other, Ask::Serve, &[], targets),
+            Some(Standing::Here { also: None }) | None => absent,
         }
     }
 
-    /// With what is registered here. Whoever is registered elsewhere is left to whom that is known.
+    /// With what is registered here; where that is nothing, it is left to whom more may be known.
     fn redirect_to_contacts(&self, aor: &Aor, found: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
-        if bindings.is_empty() {
-            return match self.standing(|| Slot::of(aor)) {
-                Some(Standing::There(cluster) | Standing::Here { before: Some(cluster) }) => {
-                    self.way_asking(cluster, &[], found)
-                }
-                Some(Standing::Here { before: None }) | None => self.absent(aor),
-            };
+        match self.standing(|| Slot::of(aor)) {
+            Some(Standing::There(owner)) => self.way_to_owner(owner, found),
+            _ if !bindings.is_empty() => {
+                Way::Redirect { contacts: bindings.iter().map(|binding| (*binding.uri).into()).collect() }
+            }
+            Some(Standing::Here { also: Some(other) }) => self.way_asking(other, Ask::Serve, &[], found),
+            Some(Standing::Here { also: None }) | None => self.absent(aor),
         }
-        Way::Redirect { contacts: bindings.iter().map(|binding| (*binding.uri).into()).collect() }
     }
 
     pub(crate) fn bindings(&self, aor: &[u8]) -> SmallVec<[strowger_registrar::Target; 4]> {
         let mut bindings = SmallVec::new();
         self.locations.lookup(self.now, aor, &mut bindings);
-        if let Some(asked) = &self.asked {
-            bindings.retain(|binding| !asked.excepts(binding_id(binding)));
+        if let Some(asked) = self.asked {
+            leave_known(asked, &mut bindings);
         }
         bindings
     }
 
     /// A user without a phone is away; an address that is nobody's does not exist.
     pub(crate) fn absent(&self, aor: &[u8]) -> Way {
-        if !self.locations.is_complete() {
-            return Way::NotYet;
-        }
-        let known = self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
-        Way::refuse(if known { Status::TEMPORARILY_UNAVAILABLE } else { Status::NOT_FOUND })
+        self.absence(aor).map_or(Way::NotYet, |absence| Way::refuse(absence.status()))
+    }
+
+    /// Why nobody is at `aor`; `None` where that is not known yet.
+    pub(crate) fn absence(&self, aor: &[u8]) -> Option<Absence> {
+        let known = || self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
+        let why = || if known() { Absence::Unavailable } else { Absence::Unknown };
+        self.locations.is_complete().then(why)
     }
 
     /// To where `uri` says.
@@ -436,7 +458,7 @@ impl Question<'_> {
         Way::Forward(Onward { along_routes: true, ..Onward::to(stateless) })
     }
 
-    fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {
+    pub(crate) fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {
         if self.snapshot.listeners.get(flow.listener).is_none_or(|own| own.transport != flow.transport) {
             return Way::refuse(lost);
         }
@@ -451,4 +473,11 @@ impl Question<'_> {
         let Self { now, snapshot, names, outages, ring, choice, refresh, .. } = *self;
         Places { now, snapshot, names, outages, ring, exit: self.exit, choice, refresh }
     }
+}
+
+/// Leaves out what who asks knows.
+// Never inlined: hardly anybody asks.
+#[inline(never)]
+fn leave_known(asked: &AskedByMember<'_>, bindings: &mut SmallVec<[strowger_registrar::Target; 4]>) {
+    bindings.retain(|binding| !asked.excepts(binding_id(binding)));
 }

@@ -49,8 +49,9 @@ impl Counted {
             edit(snapshot);
         });
         let mut counted = Self { world, out: Vec::new(), allocated: 0 };
-        for (user, address) in [("alice", ALICE), ("bob", BOB)] {
-            counted.register(user, address, 0);
+        if counted.world.snapshot.clusters.is_none() {
+            counted.register("alice", ALICE, 0);
+            counted.register("bob", BOB, 0);
         }
         counted
     }
@@ -149,6 +150,16 @@ impl Counted {
         assert_eq!(answer.status(), 200, "{}", answer.text);
     }
 
+    /// What a first stage has of a call: INVITE, 180, 200. The cluster is played.
+    fn call_through(&mut self, number: usize) {
+        let sent = self.give(ALICE, &request("INVITE", number, "sip:bob@example.com", None));
+        let invite = support::find(&sent, "INVITE");
+        for status in [180, 200] {
+            let answer = invite.response(status, "Reason", &format!(";tag=b{number}"), "");
+            assert_eq!(self.give(&invite.to.to_string(), &answer).len(), 1);
+        }
+    }
+
     /// One call from Alice: INVITE, 180, 200, ACK, BYE and 200.
     fn call(&mut self, number: usize, callee: &str) {
         let (tag, contact) = (format!(";tag=b{number}"), format!("Contact: <sip:bob@{BOB};transport=udp>\r\n"));
@@ -214,6 +225,17 @@ fn a_call_without_state_allocates_nothing() {
     counted.call(0, "sip:+15551234567@elsewhere.example");
     assert!(counted.allocated > 0, "the first one fills the pool, which shows that the counter counts");
     let each = counted.count(|counted, number| counted.call(number, "sip:+15551234567@elsewhere.example"));
+    assert_eq!(each, [0; COUNTED]);
+    assert_eq!(counted.world.shard.transactions(), 0, "it keeps no state");
+}
+
+#[test]
+fn a_call_through_a_first_stage_allocates_nothing() {
+    let mut counted = Counted::new(|snapshot| {
+        support::first_stage(snapshot);
+        snapshot.follow_calls = false;
+    });
+    let each = counted.count(Counted::call_through);
     assert_eq!(each, [0; COUNTED]);
     assert_eq!(counted.world.shard.transactions(), 0, "it keeps no state");
 }

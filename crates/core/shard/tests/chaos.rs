@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
+use strowger_balancer::{Member, Partition, Set, SetConfig, SlotLoads, Target};
+use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, TagKey, Transport};
 use strowger_locate::{Answer, Candidate, Draw, Failure, Hop, Located, Question};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Counters, Event, Input, Place, Route, RouteMatch, RouteTarget, Snapshot};
+use strowger_proxy::asked::{self, Ask};
+use strowger_shard::{Action, Clusters, Counters, Event, Input, Place, Route, RouteMatch, RouteTarget, Snapshot};
 use strowger_trunk::{Credentials, Secret, Trunk};
-use support::{ALICE, BOB, BOB2, Sent, World, request};
+use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request};
 
 const URIS: [&str; 8] = [
     "sip:0049@example.com",
@@ -70,8 +72,35 @@ fn configure(snapshot: &mut Snapshot) {
     snapshot.follow_calls = true;
 }
 
+/// Two clusters, of which `own` is this server's, and whose users have moved lately.
+fn with_clusters(snapshot: &mut Snapshot, own: Option<usize>) {
+    let cluster = |name: &str, address: &str| {
+        let uri = format!("sip:{address}");
+        let target = Member::new(Target::new(name, uri.as_bytes()));
+        let set = Set::new(SetConfig { name: name.into(), ..SetConfig::default() }, vec![target]).expect("a sound set");
+        let place = RouteTarget::at(uri.as_bytes(), address.parse().expect("an address"));
+        Route::of_domain(b"*", Action::balance(Arc::new(set), vec![place], Stateless::Never))
+    };
+    snapshot.clusters = Some(Arc::new(Clusters {
+        own,
+        stage: own.map_or("first", |own| ["a", "b"][own]).into(),
+        partition: Partition::new([("a", 100), ("b", 100)]),
+        before: Some(Partition::new([("a", 1), ("b", 100)])),
+        routes: vec![cluster("a", "203.0.113.11:5060"), cluster("b", "203.0.113.12:5060")],
+        loads: Arc::new(SlotLoads::default()),
+        registrar: snapshot.registrar.clone(),
+    }));
+    snapshot.siblings = ["203.0.113.11:5060", "203.0.113.12:5060"].map(|address| address.parse().expect("one")).into();
+    // Who shares keys passes on what others may wait for: here a target answers one request twice, and differently.
+    snapshot.shared_keys = own.is_none();
+    snapshot.proxy.outbound = true;
+    snapshot.proxy.only_where_needed = own.is_none();
+}
+
 /// Runs, each of its own kind.
 const SEEDS: u64 = 150;
+/// The same with clusters.
+const CLUSTER_SEEDS: u64 = 40;
 
 struct Chaos {
     world: World,
@@ -79,18 +108,26 @@ struct Chaos {
     calls: Vec<(String, &'static str, &'static str)>,
     requests: Vec<Sent>,
     finals: BTreeMap<(String, String), Vec<u16>>,
+    has_clusters: bool,
 }
 
 impl Chaos {
     fn new(seed: u64) -> Self {
-        let mut world = World::listening(&["UDP", "TCP"], configure);
+        Self::with(seed, configure)
+    }
+
+    fn with(seed: u64, edit: impl FnOnce(&mut Snapshot)) -> Self {
+        let mut world = World::listening(&["UDP", "TCP"], edit);
+        let has_clusters = world.snapshot.clusters.is_some();
+        // Who is another cluster's registers there.
+        let is_done = |status| status == 200 || has_clusters;
         for (user, address, contact) in [
             ("bob", BOB, format!("<sip:bob@{BOB}>;q=0.9")),
             ("bob", BOB2, format!("<sip:bob@{BOB2}>;q=0.9")),
             ("bob", "192.0.2.22:5060", "<sip:bob@192.0.2.22:5060>;q=0.2".to_owned()),
             ("carol", "192.0.2.23:5060", "<sip:carol@192.0.2.23:5060>".to_owned()),
         ] {
-            assert_eq!(world.register(user, address, &contact).status(), 200);
+            assert!(is_done(world.register(user, address, &contact).status()));
         }
         let flow = Flow::on(
             ListenerId(1),
@@ -101,8 +138,19 @@ impl Chaos {
         let register = "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/TCP 10.0.0.9;branch=z9hG4bKd\r\nMax-Forwards: 70\r\n\
             From: <sip:dave@example.com>;tag=r\r\nTo: <sip:dave@example.com>\r\nCall-ID: d\r\nCSeq: 1 REGISTER\r\n\
             Contact: <sip:dave@10.0.0.9;transport=tcp>\r\nContent-Length: 0\r\n\r\n";
-        assert_eq!(world.input_by(flow, register)[0].status(), 200);
-        Self { world, draw: Draw(seed), calls: Vec::new(), requests: Vec::new(), finals: BTreeMap::new() }
+        assert!(is_done(world.input_by(flow, register)[0].status()));
+        let (calls, requests, finals) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { world, draw: Draw(seed), calls, requests, finals, has_clusters }
+    }
+
+    /// What a member asks of another one, or nothing.
+    fn mark(&mut self, call_id: &str) -> String {
+        let ask = self.one_of(&[None, None, Some(Ask::Own), Some(Ask::Serve), Some(Ask::Remove)]);
+        let Some(ask) = ask.filter(|_| self.has_clusters) else { return String::new() };
+        let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
+        let known = [0, self.draw.0 as u32].into_iter().take(self.below(3));
+        let route = asked::route(&ring, b"example.com", call_id.as_bytes(), ask, known);
+        format!("Route: {}\r\n", String::from_utf8_lossy(&route))
     }
 
     fn below(&mut self, bound: usize) -> usize {
@@ -144,7 +192,8 @@ impl Chaos {
         let (method, uri) = (self.one_of(&["INVITE", "INVITE", "MESSAGE"]), self.one_of(&URIS));
         let name = format!("c{}", self.calls.len());
         let size = self.one_of(&[0, 0, 1400]);
-        let text = request(method, uri, &name, &format!("Subject: {}\r\n", "x".repeat(size)));
+        let mark = self.mark(&name);
+        let text = request(method, uri, &name, &format!("{mark}Subject: {}\r\n", "x".repeat(size)));
         let text = text.replace("call-1@alice", &name);
         self.calls.push((name, method, uri));
         self.world.input(ALICE, &text)
@@ -271,4 +320,39 @@ fn every_call_ends_once_and_leaves_nothing() {
     ] {
         assert!(count > SEEDS / 10, "{name} were hardly tried: {count}");
     }
+}
+
+#[test]
+fn a_member_of_a_cluster_answers_every_call_once_too() {
+    let mut total = Counters::default();
+    for seed in 0..CLUSTER_SEEDS {
+        let own = usize::try_from(seed % 2).expect("small");
+        let mut chaos = Chaos::with(seed, |snapshot| {
+            configure(snapshot);
+            with_clusters(snapshot, Some(own));
+        });
+        for _ in 0..120 {
+            chaos.step();
+        }
+        total.add(&chaos.finish(seed));
+    }
+    assert!(total.forwarded > CLUSTER_SEEDS && total.failovers > 0, "{total:?}");
+}
+
+/// It keeps nothing of what came by datagrams.
+#[test]
+fn a_first_stage_keeps_nothing() {
+    let mut total = Counters::default();
+    for seed in 0..CLUSTER_SEEDS {
+        let mut chaos = Chaos::with(seed, |snapshot| {
+            configure(snapshot);
+            with_clusters(snapshot, None);
+        });
+        for _ in 0..120 {
+            chaos.step();
+        }
+        chaos.world.settle();
+        total.add(&chaos.world.shard.counters());
+    }
+    assert!(total.forwarded_stateless > CLUSTER_SEEDS, "{total:?}");
 }

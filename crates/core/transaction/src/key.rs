@@ -34,6 +34,13 @@ impl ServerKey {
         }
     }
 
+    /// The same by the branch alone, which several servers write that stand in for one another.
+    #[must_use]
+    pub fn of_branch_alone(secret: &TagKey, branch: &[u8], method: Method<'_>) -> Self {
+        let method = if method == Method::Ack { Method::Invite } else { method };
+        Self::of_parts(secret, branch, b"", None, method)
+    }
+
     /// The key of the INVITE that a CANCEL cancels (RFC 3261 §9.2).
     #[must_use]
     pub fn of_cancelled_invite(secret: &TagKey, head: &Head<'_>, via: &Via<'_>) -> Self {

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use strowger_foundation::{Buf, Flow, Timestamp};
+use strowger_foundation::{Buf, Flow, Timestamp, Transport};
 use strowger_message::{Head, HeaderName, NameAddr, Own, Status};
 
 use crate::answered::{Answered, Given, Kept};
@@ -168,6 +168,15 @@ impl Transactions {
     #[must_use]
     pub fn server_flow(&self, id: ServerId) -> Option<Flow> {
         self.server(id).map(|server| server.flow)
+    }
+
+    /// Has responses that are still to come, or come again, sent to `flow`, where both that and where they went are datagrams: a
+    /// retransmission has come by another server that stands in for the one before.
+    pub fn turn_to(&mut self, id: ServerId, flow: Flow) {
+        let is_datagram = |flow: &Flow| flow.transport == Transport::Udp;
+        if let Some(server) = self.server_mut(id).filter(|server| is_datagram(&server.flow) && is_datagram(&flow)) {
+            server.flow = flow;
+        }
     }
 
     /// What is kept of the answer of our own that is all that `id` has left, and what it answers: where its request comes again, that

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_auth::NonceWindows;
+use strowger_balancer::{self as balancer, SetConfig};
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
 use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
+use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
 use strowger_shard::{
-    Event, Input, Listener, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering,
-    Verdict,
+    Action, Clusters, Event, Input, Listener, Neighbours, Output, ProvenSources, Route, RouteTarget, Shard,
+    ShardConfig, Shedding, Snapshot, Steering, Verdict,
 };
 
 pub const SERVER: &str = "192.0.2.1:5060";
@@ -101,27 +103,33 @@ impl World {
 
     /// The same with keys of its own, as a server has that is not one of a cluster.
     pub fn with_key(key: [u8; 16], edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(key, &["UDP"], edit, |locations| locations)
+        Self::with_locations(key, SERVER, &["UDP"], edit, |locations| locations)
     }
 
     /// The same while the registrations of before are still being read.
     pub fn loading(edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(RING_KEY, &["UDP"], edit, Locations::awaiting)
+        Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::awaiting)
     }
 
     /// The same with a listener for each of `transports`, all at [`SERVER`]; `UDP6` and `TCP6` are at [`SERVER6`].
     pub fn listening(transports: &[&str], edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(RING_KEY, transports, edit, |locations| locations)
+        Self::with_locations(RING_KEY, SERVER, transports, edit, |locations| locations)
+    }
+
+    /// The same at another address.
+    pub fn at(address: &str, transports: &[&str], edit: impl FnOnce(&mut Snapshot)) -> Self {
+        Self::with_locations(RING_KEY, address, transports, edit, |locations| locations)
     }
 
     fn with_locations(
         key: [u8; 16],
+        address: &str,
         transports: &[&str],
         edit: impl FnOnce(&mut Snapshot),
         prepare: impl FnOnce(Locations) -> Locations,
     ) -> Self {
         let listener = |name: &&str| {
-            let (name, address) = name.strip_suffix('6').map_or((*name, SERVER), |name| (name, SERVER6));
+            let (name, address) = name.strip_suffix('6').map_or((*name, address), |name| (name, SERVER6));
             let transport = Transport::from_token(name.as_bytes()).expect("a transport");
             Listener::new(transport, address.parse().expect("an address"))
         };
@@ -252,6 +260,35 @@ impl World {
         );
         self.input(from, &text).remove(0)
     }
+}
+
+/// Makes a server one of a first stage of three clusters, of one member each.
+pub fn first_stage(snapshot: &mut Snapshot) {
+    let cluster = |number: u8| {
+        let address = format!("198.51.100.{number}:5060");
+        let uri = format!("sip:{address}");
+        let config = SetConfig {
+            name: format!("cluster-{number}"),
+            policy: balancer::Policy::Hash,
+            key: balancer::Key::Aor,
+            ..SetConfig::default()
+        };
+        let member = balancer::Member::new(balancer::Target::new(&config.name, uri.as_bytes()));
+        let set = balancer::Set::new(config, vec![member]).expect("a sound set");
+        let place = RouteTarget::at(uri.as_bytes(), address.parse().expect("an address"));
+        Route::of_domain(b"*", Action::balance(Arc::new(set), vec![place], Stateless::Never))
+    };
+    snapshot.clusters = Some(Arc::new(Clusters {
+        own: None,
+        stage: "first".into(),
+        partition: balancer::Partition::new([("a", 100), ("b", 100), ("c", 100)]),
+        before: None,
+        routes: (1..=3).map(cluster).collect(),
+        loads: Arc::new(balancer::SlotLoads::default()),
+        registrar: snapshot.registrar.clone(),
+    }));
+    snapshot.shared_keys = true;
+    snapshot.proxy.only_where_needed = true;
 }
 
 /// A request from Alice; `extra` are header lines.
