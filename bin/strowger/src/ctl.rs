@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
 use crate::targets::Wait;
 use crate::text::{clock, count};
-use crate::{address, members, rebalance, store, targets};
+use crate::{address, members, rebalance, reload, store, targets};
 
 /// Columns of a ladder.
 const WIDTH: usize = 100;
 
 pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
     if let CtlCommand::Reload { all: true } = arguments.command {
-        return rebalance::reload_all(wanted);
+        return reload::reload_all(wanted);
     }
     let (config, socket) = reach(wanted, arguments)?;
     let socket = socket.as_path();

@@ -26,6 +26,7 @@ mod names;
 mod pages;
 mod plan;
 mod rebalance;
+mod reload;
 mod segmentation;
 mod serve;
 mod status;

@@ -1,7 +1,9 @@
-//! `strowger ctl rebalance`: what each cluster has, and moving users between clusters; `strowger ctl reload --all`.
+//! `strowger ctl rebalance`: what each cluster has, and moving users between clusters.
+
+mod file;
 
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
 use strowger_control::config::{Config, DEFAULT_FILE, Wanted};
@@ -10,6 +12,7 @@ use strowger_control::socket;
 
 use crate::cli::RebalanceArguments;
 use crate::failure::Failure;
+use crate::reload::reload_all;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::{clock, number};
 
@@ -133,7 +136,7 @@ fn write(file: &Path, clusters: &[ClusterShare]) -> Result<(), Failure> {
         std::fs::read_to_string(file).map_err(|error| Failure::No(format!("{shown} cannot be read: {error}")))?;
     let changed = reweighed(&text, clusters).map_err(|why| Failure::No(format!("{shown}: {why}")))?;
     Config::parse(&changed).map_err(|error| Failure::No(format!("{shown}, as it would be: {error}")))?;
-    replace(file, &changed).map_err(|error| Failure::No(format!("{shown} cannot be written: {error}")))
+    file::replace(file, &changed).map_err(|error| Failure::No(format!("{shown} cannot be written: {error}")))
 }
 
 /// `text` with other weights, and those before beside them.
@@ -155,56 +158,6 @@ fn reweighed(text: &str, clusters: &[ClusterShare]) -> Result<String, String> {
         }
     }
     Ok(document.to_string())
-}
-
-/// Puts `text` in the place of a file, all at once, with the rights that it had.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
-    let file = std::fs::canonicalize(file)?;
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let new = file.with_file_name(name);
-    std::fs::write(&new, text)?;
-    std::fs::set_permissions(&new, std::fs::metadata(&file)?.permissions())?;
-    std::fs::rename(&new, &file)
-}
-
-/// Lets all servers of the configuration that run on this machine read it: the clusters first, so that they know whom a first stage sends
-/// them.
-pub(crate) fn reload_all(wanted: Wanted<'_>) -> Result<(), Failure> {
-    let (config, _) = Config::load_for_check(wanted)?;
-    let first = config.first_stage.iter().map(|server| server.name.clone());
-    let names = config.stage_names();
-    let is_first = |name: &String| first.clone().any(|first| first == *name);
-    let (mut ordered, last): (Vec<String>, Vec<String>) = names.into_iter().partition(|name| !is_first(name));
-    ordered.extend(last);
-    let mut elsewhere = Vec::new();
-    let mut refused = false;
-    for name in ordered {
-        let socket = socket_of(wanted, &name)?;
-        if !socket.exists() {
-            elsewhere.push(name);
-            continue;
-        }
-        let said = match socket::ask(&socket, &Request::Reload) {
-            Ok(Response::Reloaded(done)) => done,
-            Ok(Response::Error(why)) | Err(why) => {
-                refused = true;
-                why
-            }
-            Ok(_) => "answers something else".to_owned(),
-        };
-        print_line(&format!("{name}: {said}"))?;
-    }
-    if !elsewhere.is_empty() {
-        let names = elsewhere.join(", ");
-        print_line(&format!("not on this machine: {names}; there: copy the file, and `strowger ctl reload --all`"))?;
-    }
-    if refused { Err(Failure::No("not all servers have read it".to_owned())) } else { Ok(()) }
-}
-
-fn socket_of(wanted: Wanted<'_>, name: &str) -> Result<PathBuf, Failure> {
-    let (config, _) = Config::load(Wanted { member: Some(name), ..wanted })?;
-    Ok(config.control_socket())
 }
 
 #[cfg(test)]

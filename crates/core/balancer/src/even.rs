@@ -1,6 +1,6 @@
 //! Weights by which clusters get the load that they should have, as far as weights can do that.
 
-use crate::partition::{Partition, SLOTS, Slot};
+use crate::partition::{SLOTS, Slot, distance, seed};
 
 /// The mean of the weights that are found: fine enough for one part in a hundred.
 const MEAN: f64 = 100.0;
@@ -8,6 +8,8 @@ const MEAN: f64 = 100.0;
 const STEPS: usize = 24;
 /// By how much weights are changed one at a time.
 const STRIDES: [i16; 7] = [31, 19, 11, 7, 4, 2, 1];
+/// Choices of weights that are looked at in this way, at most: some milliseconds each where there are many clusters.
+const MOST_TRIES: usize = 400;
 /// How much of the error one step corrects; all of it would overshoot, since slots are not alike.
 const GAIN: f64 = 0.7;
 
@@ -26,21 +28,66 @@ pub struct Wish<'a> {
 /// what one slot is asked for cannot be divided.
 #[must_use]
 pub fn even_out(clusters: &[Wish<'_>], load: impl Fn(Slot) -> u64) -> Vec<u16> {
-    let loads: Vec<u64> = (0..=u16::MAX).map(|slot| load(Slot(slot))).collect();
-    debug_assert_eq!(loads.len(), SLOTS);
-    let best = corrected(clusters, &loads);
-    refined(clusters, &loads, best)
+    let ground = Ground::new(clusters, load);
+    let best = corrected(&ground);
+    refined(&ground, best)
+}
+
+/// What is looked at for each choice of weights: computed once.
+struct Ground<'a> {
+    clusters: &'a [Wish<'a>],
+    /// How far each slot is from each cluster, cluster by cluster.
+    distances: Vec<Vec<u64>>,
+    loads: Vec<u64>,
+}
+
+impl<'a> Ground<'a> {
+    fn new(clusters: &'a [Wish<'a>], load: impl Fn(Slot) -> u64) -> Self {
+        let slots = || (0..=u16::MAX).map(Slot);
+        let distances = |cluster: &Wish<'_>| slots().map(|slot| distance(seed(cluster.name), slot)).collect();
+        Self { clusters, distances: clusters.iter().map(distances).collect(), loads: slots().map(load).collect() }
+    }
+
+    /// The load of each cluster.
+    fn sums(&self, weights: &[u16]) -> Vec<u64> {
+        let mut nearest = vec![(u64::MAX, 0_usize); SLOTS];
+        for (at, (distances, weight)) in self.distances.iter().zip(weights).enumerate() {
+            let Some(inverse) = (1_u64 << 32).checked_div(u64::from(*weight)) else { continue };
+            for (best, distance) in nearest.iter_mut().zip(distances) {
+                *best = (*best).min((distance.saturating_mul(inverse), at));
+            }
+        }
+        let mut sums = vec![0_u64; weights.len()];
+        for ((_, at), load) in nearest.iter().zip(&self.loads) {
+            if let Some(sum) = sums.get_mut(*at) {
+                *sum = sum.saturating_add(*load);
+            }
+        }
+        sums
+    }
+
+    /// The load of each cluster over what it should be; 1 for who gets nothing, and where there is no load.
+    fn errors(&self, weights: &[u16]) -> Vec<f64> {
+        let sums = self.sums(weights);
+        let all: u64 = sums.iter().sum();
+        let parts: f64 = self.clusters.iter().filter(|cluster| cluster.weight > 0).map(|cluster| cluster.part).sum();
+        let error = |(cluster, sum): (&Wish<'_>, &u64)| {
+            let wanted = all as f64 * cluster.part / parts;
+            if cluster.weight > 0 && wanted > 0.0 { *sum as f64 / wanted } else { 1.0 }
+        };
+        self.clusters.iter().zip(&sums).map(error).collect()
+    }
 }
 
 /// Takes weight from who has too much, in proportion.
-fn corrected(clusters: &[Wish<'_>], loads: &[u64]) -> Vec<u16> {
-    let mut weights: Vec<f64> = clusters.iter().map(|cluster| f64::from(cluster.weight)).collect();
+fn corrected(ground: &Ground<'_>) -> Vec<u16> {
+    let mut weights: Vec<f64> = ground.clusters.iter().map(|cluster| f64::from(cluster.weight)).collect();
     scale(&mut weights);
     let mut best = rounded(&weights);
     let mut least = f64::INFINITY;
     for _ in 0..STEPS {
         let tried = rounded(&weights);
-        let errors = errors(clusters, &tried, loads);
+        let errors = ground.errors(&tried);
         let bad = badness(&errors);
         if bad < least {
             (least, best) = (bad, tried);
@@ -55,16 +102,18 @@ fn corrected(clusters: &[Wish<'_>], loads: &[u64]) -> Vec<u16> {
 }
 
 /// Tries more and less for each: where few users have most of the load, proportion says little.
-fn refined(clusters: &[Wish<'_>], loads: &[u64], mut best: Vec<u16>) -> Vec<u16> {
-    let mut least = badness(&errors(clusters, &best, loads));
-    for step in STRIDES.into_iter().cycle().take(3 * STRIDES.len()) {
+fn refined(ground: &Ground<'_>, mut best: Vec<u16>) -> Vec<u16> {
+    let clusters = ground.clusters;
+    let rounds = (3 * STRIDES.len()).min(MOST_TRIES / (2 * clusters.len()).max(1));
+    let mut least = badness(&ground.errors(&best));
+    for step in STRIDES.into_iter().cycle().take(rounds) {
         for at in clusters.iter().enumerate().filter(|(_, cluster)| cluster.weight > 0).map(|(at, _)| at) {
             for change in [step, -step] {
                 let mut tried = best.clone();
                 if let Some(weight) = tried.get_mut(at) {
                     *weight = weight.saturating_add_signed(change).max(1);
                 }
-                let bad = badness(&errors(clusters, &tried, loads));
+                let bad = badness(&ground.errors(&tried));
                 if bad < least {
                     (least, best) = (bad, tried);
                 }
@@ -77,19 +126,6 @@ fn refined(clusters: &[Wish<'_>], loads: &[u64], mut best: Vec<u16>) -> Vec<u16>
 /// How far all are from what they should have; the farther one is, the more it counts.
 fn badness(errors: &[f64]) -> f64 {
     errors.iter().map(|error| (error - 1.0).powi(4)).sum()
-}
-
-/// The load of each cluster over what it should be; 1 for who gets nothing, and where there is no load.
-fn errors(clusters: &[Wish<'_>], weights: &[u16], loads: &[u64]) -> Vec<f64> {
-    let partition = Partition::new(clusters.iter().map(|cluster| cluster.name).zip(weights.iter().copied()));
-    let sums = partition.sums(|slot| loads.get(usize::from(slot.0)).copied().unwrap_or(0));
-    let all: u64 = sums.iter().sum();
-    let parts: f64 = clusters.iter().filter(|cluster| cluster.weight > 0).map(|cluster| cluster.part).sum();
-    let error = |(cluster, sum): (&Wish<'_>, &u64)| {
-        let wanted = all as f64 * cluster.part / parts;
-        if cluster.weight > 0 && wanted > 0.0 { *sum as f64 / wanted } else { 1.0 }
-    };
-    clusters.iter().zip(&sums).map(error).collect()
 }
 
 fn scale(weights: &mut [f64]) {
@@ -109,6 +145,7 @@ fn rounded(weights: &[f64]) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partition::Partition;
 
     fn shares(names: &[&str], weights: &[u16], load: impl Fn(Slot) -> u64) -> Vec<f64> {
         let sums = Partition::new(names.iter().copied().zip(weights.iter().copied())).sums(load);

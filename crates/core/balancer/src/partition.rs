@@ -43,7 +43,7 @@ impl Partition {
     #[must_use]
     pub fn new<'a>(clusters: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
         let part = |(name, weight): (&str, u16)| Part {
-            seed: stable(&[b"cluster", name.as_bytes()]),
+            seed: seed(name),
             inverse: (1_u64 << 32).checked_div(u64::from(weight)),
         };
         Self { parts: clusters.into_iter().map(part).collect() }
@@ -52,8 +52,7 @@ impl Partition {
     /// The cluster that has `slot`, as its place among those that were given; `None` where all weigh nothing.
     #[must_use]
     pub fn owner(&self, slot: Slot) -> Option<usize> {
-        let number = |part: &Part| mix(u64::from(slot.0) ^ part.seed);
-        let rank = |part: &Part| Some((exponential(number(part)).saturating_mul(part.inverse?), part.seed));
+        let rank = |part: &Part| Some((distance(part.seed, slot).saturating_mul(part.inverse?), part.seed));
         let ranks = self.parts.iter().enumerate().filter_map(|(at, part)| Some((rank(part)?, at)));
         ranks.min().map(|(_, at)| at)
     }
@@ -81,6 +80,16 @@ impl Partition {
         let moved = (0..=u16::MAX).map(Slot).filter(|slot| self.owner(*slot) != other.owner(*slot)).count();
         moved as f64 / SLOTS as f64
     }
+}
+
+/// What a cluster of this name is known by.
+pub(crate) fn seed(name: &str) -> u64 {
+    stable(&[b"cluster", name.as_bytes()])
+}
+
+/// How far a slot is from a cluster of weight one: exponentially distributed. The nearest one has it, by weights.
+pub(crate) fn distance(seed: u64, slot: Slot) -> u64 {
+    exponential(mix(u64::from(slot.0) ^ seed))
 }
 
 /// How much the users of each slot were asked for lately.

@@ -55,7 +55,7 @@ impl Classifier<'_> {
         let ip = source.peer.ip();
         let is_trusted = self.snapshot.trusts(ip);
         // What a first stage sends is what many phones send.
-        let is_sibling = self.snapshot.is_sibling(ip);
+        let is_sibling = self.snapshot.is_from_sibling(source);
         let is_proven = is_trusted || is_sibling || self.proven.contains(ip);
         let method = match peek.kind {
             Kind::Request(method) => method,
@@ -73,7 +73,7 @@ impl Classifier<'_> {
             FilteredKind::Other if is_sibling && is_probe(peek, method) => Class::TrunkCall,
             FilteredKind::TrunkCall => Class::TrunkCall,
             FilteredKind::ProvenCall => Class::Call,
-            FilteredKind::Register if self.is_refresh(now, steered, ip) => Class::Refresh,
+            FilteredKind::Register if self.is_refresh(now, steered, source) => Class::Refresh,
             FilteredKind::Register => Class::Contact,
             FilteredKind::Call | FilteredKind::Other => Class::Other,
         };
@@ -88,15 +88,13 @@ impl Classifier<'_> {
     }
 
     /// Whether a REGISTER is of an address that is registered from there, or through any server of ours where it comes through one.
-    fn is_refresh(&self, now: Timestamp, steered: &Steered, ip: IpAddr) -> bool {
+    fn is_refresh(&self, now: Timestamp, steered: &Steered, source: &Flow) -> bool {
         let Some(claimed) = &steered.claimed else { return false };
         let mut bindings: SmallVec<[Target; 2]> = SmallVec::new();
         self.locations.lookup(now, self.snapshot.directory.resolve(claimed.as_bytes()), &mut bindings);
-        let is_sibling = |ip| self.snapshot.is_sibling(ip);
-        bindings
-            .iter()
-            .map(|binding| binding.flow.peer.ip())
-            .any(|from| from == ip || is_sibling(ip) && is_sibling(from))
+        let is_sibling = self.snapshot.is_from_sibling(source);
+        let registered_from = bindings.iter().map(|binding| binding.flow.peer.ip());
+        registered_from.into_iter().any(|from| from == source.peer.ip() || is_sibling && self.snapshot.is_sibling(from))
     }
 
     /// The class that the first route gives which takes the request and has one.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use strowger_balancer::{Set, TargetId};
 use strowger_directory::Directory;
-use strowger_foundation::{ListenerId, Transport};
+use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{Aor, Host, Message, SipUri, Status};
 use strowger_proxy::{Listener, Listeners};
 use strowger_trunk::Trunk;
@@ -243,6 +243,16 @@ impl Snapshot {
     pub fn trusted_networks(&self) -> Vec<(IpAddr, u8)> {
         let networks = self.auth.trusted.iter().chain(self.trunks.iter().flat_map(|trunk| &trunk.sources));
         networks.map(|network| (network.address, network.prefix)).collect()
+    }
+
+    /// Whether a message has come from another server that serves the same domains. Of datagrams that is its sender's word, as everywhere; a
+    /// phone at the same machine has another port.
+    #[must_use]
+    pub fn is_from_sibling(&self, source: &Flow) -> bool {
+        match source.connection {
+            Some(_) => self.is_sibling(source.peer.ip()),
+            None => self.siblings.contains(&source.peer),
+        }
     }
 
     /// Whether another server that serves the same domains is at `ip`.

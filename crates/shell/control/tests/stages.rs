@@ -181,6 +181,9 @@ fn what_does_not_fit_is_refused_where_it_stands() {
         let error = Config::parse(&FILE.replacen(from, to, 1)).expect_err(why).to_string();
         assert!(error.contains(why), "{error}");
     }
+    let trusting = FILE.replacen("require = [\"REGISTER\"]", "trusted = [\"192.0.2.0/24\"]", 1);
+    let error = Config::parse(&trusting).expect_err("everybody is trusted").to_string();
+    assert!(error.contains("auth.trusted[0]: covers s1 of the first stage, at 192.0.2.1"), "{error}");
     let nobody = FILE.replace("weight = 50", "weight = 0").replacen("name = \"a\"", "name = \"a\"\nweight = 0", 1);
     let nobody = nobody.replacen("name = \"b\"", "name = \"b\"\nweight = 0", 1);
     assert!(Config::parse(&nobody).expect_err("no user").to_string().contains("is 0 in each cluster"));

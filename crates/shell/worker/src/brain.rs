@@ -178,7 +178,7 @@ impl Maker for Shards {
     }
 
     fn is_known(&self, source: IpAddr, snapshot: &Snapshot) -> bool {
-        snapshot.trusts(source) || snapshot.is_sibling(source) || self.proven.contains(source)
+        snapshot.trusts(source) || self.proven.contains(source)
     }
 
     fn classify(

@@ -52,6 +52,12 @@ impl Config {
         self.role.as_ref()
     }
 
+    /// The folder that the servers of one machine have in common; each has a folder of its name there.
+    #[must_use]
+    pub fn common_folder(&self) -> &Path {
+        self.role.as_ref().map_or(&self.server.data, |role| &role.common)
+    }
+
     /// What this is for the server of that name.
     pub(super) fn played_by(&self, name: &str) -> Result<Self, Fault> {
         let numbered = name.rsplit_once('-').and_then(|(front, number)| Some((front, number.parse::<u16>().ok()?)));
@@ -69,7 +75,15 @@ impl Config {
             }
             let ordinal = numbered.filter(|(front, _)| *front == cluster.name && !cluster.targets.is_empty());
             if let Some((_, ordinal)) = ordinal {
-                return Ok(self.of_member(name, at, cluster, ordinal.saturating_add(1), None));
+                let number = ordinal.saturating_add(1);
+                if strowger_registrar::MemberId::new(number).is_none() {
+                    let message = format!(
+                        "{name} would be member {number}, and there are {} at most",
+                        strowger_registrar::MemberId::MAX
+                    );
+                    return Err(Fault::new(format!("second_stage[{at}].targets"), message));
+                }
+                return Ok(self.of_member(name, at, cluster, number, None));
             }
         }
         let names = self.stage_names().join(", ");
@@ -191,7 +205,7 @@ impl Config {
         match self.second_stage.iter().find(moved) {
             Some(cluster) => Err(format!(
                 "second_stage: the weight of {} is {} here, and {} is what the server runs with; write was = {} beside it, so that \
-                 users who move are found until they register again",
+                 users who move are found until they register again (or, where only this server has missed an earlier change, restart it)",
                 cluster.name,
                 cluster.weight,
                 weight_in(&running, &cluster.name),

@@ -7,6 +7,7 @@ use super::count;
 use crate::config::Config;
 use crate::config::error::Fault;
 use crate::config::stages::SecondStage;
+use crate::config::values::Source;
 
 /// The most clusters, and servers of the first stage.
 const MAX_STAGE: usize = 64;
@@ -23,6 +24,7 @@ impl Config {
             count("second_stage", self.second_stage.len(), MAX_STAGE),
             self.validate_shares(),
             self.validate_places(),
+            self.validate_trust(),
             self.validate_stage_names(),
         ];
         let clusters =
@@ -68,6 +70,26 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Nobody is trusted for coming through the first stage.
+    fn validate_trust(&self) -> Result<(), Fault> {
+        let first = || self.first_stage.iter().filter_map(|server| Some((&server.name, server.address?.ip())));
+        let covered = |source: &Source| first().find(|(_, ip)| source.0.contains(*ip));
+        let of_auth = self.auth.trusted.iter().enumerate().map(|(at, source)| (format!("auth.trusted[{at}]"), source));
+        let of_trunks = self.trunks.iter().enumerate().flat_map(|(trunk, of)| {
+            of.sources.iter().enumerate().map(move |(at, source)| (format!("trunk[{trunk}].sources[{at}]"), source))
+        });
+        match of_auth.chain(of_trunks).find_map(|(key, source)| Some((key, covered(source)?))) {
+            Some((key, (name, ip))) => {
+                let message = format!(
+                    "covers {name} of the first stage, at {ip}, so nobody who calls through it would be asked for a password; leave that \
+                     address out"
+                );
+                Err(Fault::new(key, message))
+            }
+            None => Ok(()),
+        }
     }
 
     /// No two servers, and no two clusters or balancers, have one name.

@@ -1,0 +1,54 @@
+//! A file that is changed all at once.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::Path;
+
+/// Puts `text` in the place of a file, all at once: who reads it finds the old text or the new one. Its owner and its rights stay. It may
+/// have passwords, so nobody else can read what is on its way.
+pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let path = fs::canonicalize(path)?;
+    let there = fs::metadata(&path)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = path.with_file_name(name);
+    let written = write(&new, text, &there).and_then(|()| fs::rename(&new, &path));
+    if written.is_err() {
+        // Best effort: what is wrong is told.
+        drop(fs::remove_file(&new));
+    }
+    written?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+fn write(new: &Path, text: &str, like: &fs::Metadata) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
+    file.write_all(text.as_bytes())?;
+    let is_other = |own: &fs::Metadata| own.uid() != like.uid() || own.gid() != like.gid();
+    if is_other(&file.metadata()?) {
+        fchown(&file, Some(like.uid()), Some(like.gid()))?;
+    }
+    file.set_permissions(like.permissions())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn rights_stay_and_nothing_is_left_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("strowger.toml");
+        fs::write(&path, "old").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("set");
+        replace(&path, "new").expect("replaced");
+        assert_eq!(fs::read_to_string(&path).expect("there"), "new");
+        assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 1);
+        assert!(replace(&folder.path().join("missing"), "new").is_err());
+    }
+}
