@@ -24,6 +24,7 @@ pub struct Caller {
     socket: UdpSocket,
     local: SocketAddr,
     server: SocketAddr,
+    callee: String,
     calls: BTreeMap<String, Call>,
     /// What makes the branches and tags of one call different from those of another with the same Call-ID.
     number: u32,
@@ -43,6 +44,7 @@ pub struct Call {
     /// What its other requests were answered: method and status.
     pub replies: Vec<(String, u16)>,
     invite: String,
+    callee: String,
     /// To and routes of the dialog, once there is one.
     to: String,
     target: String,
@@ -81,7 +83,17 @@ impl Caller {
     pub fn on(socket: UdpSocket, server: SocketAddr) -> Caller {
         let local = socket.local_addr().expect("a bound socket has an address");
         socket.set_read_timeout(Some(TICK)).expect("a time-out can be set");
-        Caller { socket, local, server, calls: BTreeMap::new(), number: 0 }
+        Caller { socket, local, server, callee: CALLEE.to_owned(), calls: BTreeMap::new(), number: 0 }
+    }
+
+    /// Whom the calls are for that it begins from now on.
+    pub fn call_whom(&mut self, uri: &str) {
+        uri.clone_into(&mut self.callee);
+    }
+
+    /// The server that it sends everything to from now on, as a client does whose server is gone.
+    pub fn turn_to(&mut self, server: SocketAddr) {
+        self.server = server;
     }
 
     /// Begins a call that is not hung up by itself.
@@ -92,10 +104,10 @@ impl Caller {
     /// Begins a call with these header fields besides, each with its line end, which is perhaps hung up once it is answered.
     pub fn begin_with(&mut self, call_id: &str, fields: &str, hangs_up: bool) {
         self.number += 1;
-        let (local, number, now) = (self.local, self.number, Instant::now());
+        let (local, number, now, callee) = (self.local, self.number, Instant::now(), &self.callee);
         let invite = format!(
-            "INVITE {CALLEE} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bK-invite-{number}\r\nMax-Forwards: 70\r\n\
-             From: <sip:me@example.com>;tag=caller-{number}\r\nTo: <{CALLEE}>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\
+            "INVITE {callee} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bK-invite-{number}\r\nMax-Forwards: 70\r\n\
+             From: <sip:me@example.com>;tag=caller-{number}\r\nTo: <{callee}>\r\nCall-ID: {call_id}\r\nCSeq: 1 INVITE\r\n\
              Contact: <sip:me@{local}>\r\n{fields}Content-Length: 0\r\n\r\n"
         );
         let call = Call {
@@ -104,8 +116,9 @@ impl Caller {
             response: String::new(),
             provisional: Vec::new(),
             replies: Vec::new(),
-            to: format!("<{CALLEE}>"),
-            target: CALLEE.to_owned(),
+            to: format!("<{callee}>"),
+            target: callee.clone(),
+            callee: callee.clone(),
             route: Vec::new(),
             cseq: 1,
             pending: vec![Pending::new(invite.clone(), now)],
@@ -137,7 +150,7 @@ impl Caller {
         let local = self.local;
         let call = self.calls.get_mut(call_id).expect("there is such a call");
         call.cseq += 1;
-        let to = early.map_or_else(|| call.to.clone(), |tag| format!("<{CALLEE}>;tag={tag}"));
+        let to = early.map_or_else(|| call.to.clone(), |tag| format!("<{}>;tag={tag}", call.callee));
         let text = call.follow_up(local, method, call.cseq, &to);
         call.pending.push(Pending::new(text, Instant::now()));
         self.on_time();
@@ -340,8 +353,9 @@ impl Call {
     fn of_invite(&self, method: &str, to: &str) -> String {
         let (via, from, call_id) =
             (value(&self.invite, "Via"), value(&self.invite, "From"), value(&self.invite, "Call-ID"));
+        let callee = &self.callee;
         format!(
-            "{method} {CALLEE} SIP/2.0\r\nVia: {via}\r\nMax-Forwards: 70\r\nFrom: {from}\r\nTo: {to}\r\nCall-ID: {call_id}\r\n\
+            "{method} {callee} SIP/2.0\r\nVia: {via}\r\nMax-Forwards: 70\r\nFrom: {from}\r\nTo: {to}\r\nCall-ID: {call_id}\r\n\
              CSeq: 1 {method}\r\nContent-Length: 0\r\n\r\n"
         )
     }
@@ -375,7 +389,7 @@ impl Pending {
 }
 
 /// 200 to a request of the other party's.
-fn accept(request: &str) -> String {
+pub(crate) fn accept(request: &str) -> String {
     let mut text = "SIP/2.0 200 OK\r\n".to_owned();
     for name in ["Via", "From", "To", "Call-ID", "CSeq"] {
         for value in values(request, name) {

@@ -34,6 +34,7 @@ mod relay;
 mod server;
 pub mod sharing;
 mod sipp;
+pub mod stages;
 mod watch;
 pub mod wire;
 

@@ -140,6 +140,16 @@ impl Load {
         Load { folder, process }
     }
 
+    /// Has it begin nothing new, and returns its report when all that was begun is over.
+    ///
+    /// # Panics
+    /// When it does not end, or leaves no report.
+    #[must_use]
+    pub fn end(mut self, patience: Duration) -> Report {
+        self.process.signal("INT");
+        finish(&mut self.process, &self.folder, patience)
+    }
+
     /// Waits for its end. That the generator itself was slow, which this program says by its exit code, does not count: a
     /// busy machine is not a bug.
     ///
@@ -185,6 +195,12 @@ impl Report {
         let count = row.and_then(|times| times["count"].as_u64()).unwrap_or_default();
         let longest_us = row.and_then(|times| times["max"].as_f64()).unwrap_or_default();
         (count, Duration::from_secs_f64(longest_us / 1e6))
+    }
+
+    /// What its JSON has at this place, as `/machine/kernel`.
+    #[must_use]
+    pub fn at(&self, pointer: &str) -> &Value {
+        self.value.pointer(pointer).unwrap_or(&Value::Null)
     }
 
     /// What it printed, for people.

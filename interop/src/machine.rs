@@ -22,6 +22,18 @@ impl Machine {
         Machine { network: None, address: Ipv4Addr::LOCALHOST }
     }
 
+    /// This machine, at another one of its loopback addresses.
+    #[must_use]
+    pub(crate) fn local_at(address: Ipv4Addr) -> Machine {
+        Machine { network: None, address }
+    }
+
+    /// The one that has this address, in a network of its own.
+    #[must_use]
+    pub(crate) fn within(network: &Arc<Namespace>, address: Ipv4Addr) -> Machine {
+        Machine { network: Some(Arc::clone(network)), address }
+    }
+
     /// Where others reach it.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {

@@ -7,10 +7,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::machine::Machine;
 use crate::process::dying_with_us;
 use crate::{PATIENCE, poll, program};
 
@@ -219,7 +221,7 @@ fn interface(address: Ipv4Addr) -> String {
 #[derive(Debug)]
 pub struct Nat {
     /// The network of the server, which knows no way to private addresses.
-    pub outside: Namespace,
+    pub outside: Arc<Namespace>,
     /// The private network.
     pub inside: Namespace,
     router: Namespace,
@@ -249,7 +251,7 @@ impl Nat {
     /// When they cannot be made.
     #[must_use]
     pub fn new(udp_timeout_s: u32) -> Nat {
-        let nat = Nat { outside: Namespace::new(), inside: Namespace::new(), router: Namespace::new() };
+        let nat = Nat { outside: Arc::new(Namespace::new()), inside: Namespace::new(), router: Namespace::new() };
         nat.router.join(Nat::PUBLIC, &nat.outside, Nat::SERVER);
         nat.router.join(Nat::GATEWAY, &nat.inside, Nat::PHONE);
         nat.inside.run("ip", &format!("route add default via {}", Nat::GATEWAY));
@@ -267,6 +269,19 @@ impl Nat {
         nat.router.set("netfilter/nf_conntrack_udp_timeout", udp_timeout_s);
         nat.router.set("netfilter/nf_conntrack_udp_timeout_stream", udp_timeout_s);
         nat
+    }
+
+    /// So many machines outside, the first one with [`Nat::SERVER`] for its address. They share one network.
+    ///
+    /// # Panics
+    /// When they were made already.
+    #[must_use]
+    pub fn servers(&self, count: u8) -> Vec<Machine> {
+        let [a, b, c, _] = Nat::SERVER.octets();
+        let others: Vec<Ipv4Addr> =
+            (100..).map(|number| Ipv4Addr::new(a, b, c, number)).take(count.into()).skip(1).collect();
+        others.iter().for_each(|other| drop(self.outside.run("ip", &format!("address add {other}/32 dev lo"))));
+        [Nat::SERVER].into_iter().chain(others).map(|address| Machine::within(&self.outside, address)).collect()
     }
 
     /// The outer ports of the mappings that the router has for what goes from inside to this port of the server, in order.

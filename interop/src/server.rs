@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -138,12 +139,13 @@ impl Config {
         if let Some(key) = &self.key {
             write_key(&folder.path().join(KEY), key);
         }
+        let file = Configuration { file, name: None };
         for (who, password) in &self.users {
             command(&file, &["user", "add"], &[who, "--password", password]);
         }
         let process = serve(network, &file);
         let address = self.address();
-        let mut server = Server { process, address, file, folder };
+        let mut server = Server { process, address, file, folder: Arc::new(folder) };
         if self.roams {
             server.wait_until_it_is_asked();
             return server;
@@ -215,11 +217,29 @@ ring_timeout = {ring_timeout:?}
 pub struct Server {
     process: Process,
     address: SocketAddr,
+    file: Configuration,
+    folder: Arc<TempDir>,
+}
+
+/// The configuration that a server reads, and which of its servers it is, where the file is for several.
+#[derive(Clone, Debug)]
+struct Configuration {
     file: PathBuf,
-    folder: TempDir,
+    name: Option<String>,
 }
 
 impl Server {
+    /// Starts the server of this name of a file that is for several, without waiting for it; see [`Server::wait`].
+    pub(crate) fn of_several(
+        (folder, file): (&Arc<TempDir>, &Path),
+        name: &str,
+        (machine, address): (&Machine, SocketAddr),
+    ) -> Server {
+        let file = Configuration { file: file.to_owned(), name: Some(name.to_owned()) };
+        let process = serve(machine.network(), &file);
+        Server { process, address, file, folder: Arc::clone(folder) }
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -342,7 +362,7 @@ impl Server {
     /// Its configuration.
     #[must_use]
     pub fn file(&self) -> &Path {
-        &self.file
+        &self.file.file
     }
 
     /// The number of its process.
@@ -406,6 +426,11 @@ impl Server {
     /// When it does not answer.
     pub fn restart_on(&mut self, machine: &Machine) {
         self.process = serve(machine.network(), &self.file);
+        self.wait(machine);
+    }
+
+    /// Waits until it answers, on the machine where it is.
+    pub(crate) fn wait(&mut self, machine: &Machine) {
         let bind = || UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
         let socket = machine.network().map_or_else(bind, |network| network.inside(bind));
         self.wait_until_it_answers(&socket);
@@ -473,12 +498,13 @@ fn write_key(file: &Path, key: &[u8; 16]) {
     made.and_then(|mut file| file.write_all(key)).expect("the key can be written");
 }
 
-fn serve(network: Option<&Namespace>, config: &Path) -> Process {
-    Process::start_in(network, &binary(), &arguments(config, &["serve"], &[]), config.with_file_name("server.log"))
+fn serve(network: Option<&Namespace>, config: &Configuration) -> Process {
+    let log = format!("{}.log", config.name.as_deref().unwrap_or("server"));
+    Process::start_in(network, &binary(), &arguments(config, &["serve"], &[]), config.file.with_file_name(log))
 }
 
 /// Runs one `strowger` command to its end and returns what it printed.
-fn command(config: &Path, verb: &[&str], rest: &[&str]) -> String {
+fn command(config: &Configuration, verb: &[&str], rest: &[&str]) -> String {
     let folder = tempfile::Builder::new().prefix("strowger-command-").tempdir().expect("a temporary folder");
     let mut process = Process::start(&binary(), &arguments(config, verb, rest), folder.path().join("command.log"));
     let status = process.wait(PATIENCE);
@@ -493,9 +519,11 @@ fn command(config: &Path, verb: &[&str], rest: &[&str]) -> String {
     process.output()
 }
 
-fn arguments(config: &Path, verb: &[&str], rest: &[&str]) -> Vec<String> {
-    let config = config.display().to_string();
-    verb.iter().chain(&["-c", config.as_str()]).chain(rest).map(ToString::to_string).collect()
+fn arguments(config: &Configuration, verb: &[&str], rest: &[&str]) -> Vec<String> {
+    let file = config.file.display().to_string();
+    let name = config.name.as_deref().map(|name| ["--as", name]);
+    let which = ["-c", file.as_str()].into_iter().chain(name.into_iter().flatten());
+    verb.iter().copied().chain(which).chain(rest.iter().copied()).map(str::to_owned).collect()
 }
 
 /// `STROWGER_BIN`, else what was built with the tests, else what lies in the workspace's target folder.

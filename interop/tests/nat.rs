@@ -134,8 +134,8 @@ impl Home {
         let nat = Nat::new(UDP_TIMEOUT_S);
         let config =
             Config { host: Nat::SERVER.into(), tcp: true, registrar, more: more.to_owned(), ..Config::default() };
-        let server = config.start_in(Some(&nat.outside));
-        let mut bob = Phone::start_at("bob", Nat::SERVER, Some(&nat.outside));
+        let server = config.start_in(Some(&*nat.outside));
+        let mut bob = Phone::start_at("bob", Nat::SERVER, Some(&*nat.outside));
         assert_eq!(register(&mut bob, "udp", server.address()).kind, "REGISTER_OK");
         let mut home = Home { transport, alice: None, bob, server, nat };
         home.switch_on();

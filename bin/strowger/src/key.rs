@@ -102,7 +102,17 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
 fn write(path: &Path, key: &[u8]) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let unnamed = path.with_added_extension(format!("{}.new", std::process::id()));
+    let written = write_unnamed(&unnamed, key, folder)
+        // Nobody finds half a key at its place, and none that is there is replaced.
+        .and_then(|()| fs::hard_link(&unnamed, path));
+    let _ = fs::remove_file(&unnamed);
+    written?;
+    File::open(folder)?.sync_all()
+}
+
+fn write_unnamed(path: &Path, key: &[u8], folder: &Path) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(key)?;
     // The superuser restores for the server's user.
     let owner = fs::metadata(folder)?;
@@ -110,8 +120,7 @@ fn write(path: &Path, key: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
         _ => {}
     }
-    file.sync_all()?;
-    File::open(folder)?.sync_all()
+    file.sync_all()
 }
 
 #[cfg(test)]

@@ -5,15 +5,23 @@
 use std::process::ExitCode;
 
 use strowger_interop::Arrangement;
-use strowger_interop::checker::{Outcome, Size, check};
+use strowger_interop::checker::{Outcome, Size, check, stages};
 
 const USAGE: &str = "checker [--small] [--store MODE] [--arrangement NAME]…
+checker --stages [--small] [--engine]
     --arrangement  one of those below; all where none is named
+    --stages       two stages instead: a first stage and clusters that get other shares of the users
+    --engine       members of these share registrations by a Redis
     --small        as in the usual tests
     --store        store.mode of the members: write-through (usual), write-behind or memory
-STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE say how much of each.";
+STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE say how much of each, and of two
+stages also _FIRST_KILLS, _REBALANCINGS and _EXPIRES.";
 
 fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if words.iter().any(|word| word == "--stages") {
+        return of_stages(&words);
+    }
     let (arrangements, size) = match read(std::env::args().skip(1)) {
         Ok(read) => read,
         Err(why) => {
@@ -31,6 +39,21 @@ fn main() -> ExitCode {
         is_right &= outcome.told.is_empty();
     }
     if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn of_stages(words: &[String]) -> ExitCode {
+    if let Some(other) = words.iter().find(|word| !["--stages", "--small", "--engine"].contains(&word.as_str())) {
+        eprintln!("{other} is no option\n{USAGE}");
+        return ExitCode::from(2);
+    }
+    let has = |word: &str| words.iter().any(|known| known == word);
+    let size = if has("--small") { stages::Size::SMALL } else { stages::Size::FULL };
+    let size = stages::Size { has_engine: has("--engine"), ..size }.or_as_the_environment_says();
+    println!("{}", stages::Outcome::HEAD);
+    let outcome = stages::check(&size);
+    println!("{outcome}");
+    outcome.told.iter().for_each(|line| eprintln!("    {line}"));
+    if outcome.told.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn read(mut words: impl Iterator<Item = String>) -> Result<(Vec<Arrangement>, Size), String> {

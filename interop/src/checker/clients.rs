@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::history::{Acknowledged, History, preference};
+use crate::caller::accept;
 use crate::machine::Machine;
 use crate::wire;
 
@@ -16,11 +17,18 @@ const SOCKETS: usize = 4;
 /// How long a client waits for a final answer, and after which time it sends again.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const RETRANSMIT: Duration = Duration::from_millis(400);
-/// For how long a contact is usually bound, and for how long that of a user who comes back only after it has expired.
-const USUAL: Duration = Duration::from_secs(3_600);
-const SHORT: Duration = Duration::from_secs(60);
+/// For how long contacts are bound where they outlive a trial.
+pub(super) const LONG: Lifetimes = Lifetimes { usual: Duration::from_secs(3_600), short: Duration::from_secs(60) };
 /// One user of so many has short ones.
 const SHORT_ONE_OF: usize = 16;
+
+/// For how long a contact is bound.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lifetimes {
+    pub(super) usual: Duration,
+    /// Of a user who comes back only after it has expired.
+    pub(super) short: Duration,
+}
 
 /// What all clients share.
 #[derive(Debug)]
@@ -33,6 +41,7 @@ struct Shared {
     is_over: AtomicBool,
     /// How long a user pauses on average.
     pause: Duration,
+    lifetimes: Lifetimes,
 }
 
 /// Clients that run.
@@ -44,7 +53,12 @@ pub(super) struct Clients {
 
 impl Clients {
     /// Starts so many users, who make `rate` requests a second where all are answered at once.
-    pub(super) fn start(machine: &Machine, members: Vec<SocketAddr>, users: usize, rate: u32) -> Clients {
+    pub(super) fn start(
+        machine: &Machine,
+        members: Vec<SocketAddr>,
+        (users, rate): (usize, u32),
+        lifetimes: Lifetimes,
+    ) -> Clients {
         let pause = Duration::from_secs_f64(users as f64 / f64::from(rate));
         let shared = Arc::new(Shared {
             members,
@@ -54,6 +68,7 @@ impl Clients {
             is_paused: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             pause,
+            lifetimes,
         });
         let thread = |first: usize| {
             let (shared, socket) = (Arc::clone(&shared), machine.socket());
@@ -148,7 +163,14 @@ impl Client {
             }
             loop {
                 match self.socket.recv_from(&mut answer) {
-                    Ok((length, _)) => self.take(&String::from_utf8_lossy(&answer[..length])),
+                    Ok((length, from)) => {
+                        let text = String::from_utf8_lossy(&answer[..length]);
+                        match wire::method(&text) {
+                            // A phone that is called.
+                            "OPTIONS" => drop(self.socket.send_to(accept(&text).as_bytes(), from)),
+                            _ => self.take(&text),
+                        }
+                    }
                     // A member that is dead refuses.
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                     Err(_) => break,
@@ -227,7 +249,8 @@ impl User {
         shared.in_flight.fetch_sub(1, Ordering::SeqCst);
         let thousandths = u32::try_from(self.draw(2_000)).expect("few");
         let pause = shared.pause * thousandths / 1_000;
-        self.next = now + if self.is_short() { SHORT + SHORT / 4 + pause } else { pause };
+        let short = shared.lifetimes.short;
+        self.next = now + if self.is_short() { short + short / 4 + pause } else { pause };
     }
 
     fn is_short(&self) -> bool {
@@ -244,8 +267,8 @@ impl User {
                 history.used += 1;
                 history.used
             };
-            let usual = if self.is_short() { SHORT } else { USUAL };
-            let lasts = (self.draw(4) > 0).then_some(usual);
+            let Lifetimes { usual, short } = shared.lifetimes;
+            let lasts = (self.draw(4) > 0).then_some(if self.is_short() { short } else { usual });
             let member = shared.members[(first + request) % shared.members.len()];
             let text = self.request(own, cseq, lasts);
             self.pending.push(Pending { cseq, lasts, member, text, sent: now, again: now });

@@ -2,9 +2,11 @@
 //! unregister, and keep a history. After each fault every member has what was acknowledged, and nothing that was removed. What got no
 //! answer, or 503, may be either.
 
+mod asker;
 mod clients;
 mod faults;
 mod history;
+pub mod stages;
 
 use std::collections::HashMap;
 use std::env;
@@ -79,9 +81,6 @@ impl Size {
     /// `_USERS`, `_RATE`.
     #[must_use]
     pub fn or_as_the_environment_says(self) -> Size {
-        fn said<T: std::str::FromStr>(name: &str, usual: T) -> T {
-            env::var(format!("STROWGER_CHECKER_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
-        }
         Size {
             acknowledged: said("ACKNOWLEDGED", self.acknowledged),
             member_kills: said("MEMBER_KILLS", self.member_kills),
@@ -93,6 +92,11 @@ impl Size {
             store: self.store,
         }
     }
+}
+
+/// What the environment says of a number, where it says something.
+fn said<T: std::str::FromStr>(name: &str, usual: T) -> T {
+    env::var(format!("STROWGER_CHECKER_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
 /// What came of it.
@@ -215,7 +219,7 @@ impl Trial {
         };
         let members: Vec<Member> = (1..=MEMBERS).map(member).collect();
         let addresses = members.iter().map(|member| member.server.address()).collect();
-        let clients = Clients::start(lan.clients(), addresses, size.users, size.rate);
+        let clients = Clients::start(lan.clients(), addresses, (size.users, size.rate), clients::LONG);
         let mut trial = Trial {
             clients,
             members,

@@ -12,6 +12,7 @@ mod request;
 mod second;
 mod series;
 mod srv;
+mod stages;
 mod takeover;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,10 +32,21 @@ pub use phones::Phones;
 pub use second::{SECOND_BY_ENGINE, SECOND_BY_PEERS};
 pub use series::{Attempt, LATE, Series};
 pub use srv::SRV;
+pub use stages::{FIRST_STAGE, STAGES_BY_ENGINE, STAGES_BY_PEERS};
 pub use takeover::{TAKEOVER, Takeover};
 
 /// All ways.
-pub const METHODS: [&dyn Method; 6] = [&SECOND_BY_PEERS, &SECOND_BY_ENGINE, &FLOWS, &SRV, &TAKEOVER, &DATABASE];
+pub const METHODS: [&dyn Method; 9] = [
+    &SECOND_BY_PEERS,
+    &SECOND_BY_ENGINE,
+    &FLOWS,
+    &SRV,
+    &TAKEOVER,
+    &DATABASE,
+    &STAGES_BY_PEERS,
+    &STAGES_BY_ENGINE,
+    &FIRST_STAGE,
+];
 
 /// How many phones are called.
 const PHONES: usize = 20;

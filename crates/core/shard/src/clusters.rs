@@ -89,6 +89,19 @@ impl Question<'_> {
         })
     }
 
+    /// Of a first stage: on to the server of ours that the next Route names, which looks itself whether it has written that Route. Clients
+    /// that send everything through the first stage send what belongs to a call there, too, while its members are all that is on the way
+    /// of the call.
+    #[inline(never)]
+    pub(crate) fn way_to_sibling(&self, targets: &mut Vec<Target>) -> Option<Way> {
+        let next = Uri::parse(self.next_hop)?;
+        let next = next.sip().filter(|_| self.snapshot.is_first_stage())?;
+        self.snapshot.domain_addressed_elsewhere(next).is_some().then(|| {
+            let is_reliable = self.source.transport.is_reliable();
+            self.way_along(self.next_hop, if is_reliable { Stateless::Never } else { Stateless::Always }, targets)
+        })
+    }
+
     fn slot_of_first_stage(&self, uri: &Uri<'_>) -> Option<Slot> {
         if self.method == Method::Register {
             return self.claimed.map(|aor| self.slot_of(aor.as_bytes()));

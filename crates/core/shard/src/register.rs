@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
+use strowger_proxy::asked::Ask;
 use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
 use strowger_transaction::ServerKey;
 
@@ -53,6 +54,10 @@ impl Shard {
             Ok(aor) => aor,
             Err(refusal) => return self.refuse_registrant(now, key, request, refusal),
         };
+        if !self.locations.is_complete() && self.asked_by(message) == Some(Ask::Remove) {
+            // The sender gives up at any answer; what is not answered comes again.
+            return;
+        }
         let is_proven = auth.requires(b"REGISTER") || auth.trusts(source.peer.ip());
         let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         if !self.locations.is_complete() {

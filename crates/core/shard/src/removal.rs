@@ -11,7 +11,7 @@ use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, NameAddr};
 use strowger_proxy::asked::{self, Ask, Asked};
 use strowger_proxy::branch::{Branch, Owner};
-use strowger_proxy::{Listener, To};
+use strowger_proxy::{Listener, Place, To};
 use strowger_registrar::{Update, UpdateKind};
 use strowger_transaction::Kind;
 
@@ -23,6 +23,9 @@ use crate::shard::Shard;
 
 /// The user of a transaction whose answer nobody waits for.
 const NOBODY: u32 = PROBE_USERS | ((1 << 30) - 1);
+
+/// Members of a cluster that are told of a removal; they tell the others.
+const TOLD: usize = 2;
 
 /// The Contacts that a REGISTER removes, as they stand there.
 type Removed<'m> = SmallVec<[&'m [u8]; 2]>;
@@ -43,20 +46,21 @@ impl Shard {
             None => None,
         };
         let before = match clusters.standing(Slot::of(aor)) {
-            Some(Standing::Here { also: Some(before) }) => clusters.routes.get(before),
+            // Where the sender and this server each take the other for the owner, all of the sender's cluster is told: it may die.
+            Some(Standing::Here { also: Some(other) }) => clusters.routes.get(other),
+            Some(Standing::There(owner)) if sender.is_some() => clusters.routes.get(owner),
             _ => None,
         };
-        let before = before.and_then(|route| self.first_place(now, message, route));
-        for flow in [before.filter(|before| sender.is_none_or(|sender| sender.peer != before.peer)), sender]
-            .into_iter()
-            .flatten()
-        {
+        let mut flows = before.map(|route| self.first_places(now, message, route)).unwrap_or_default();
+        flows.retain(|flow| sender.is_none_or(|sender| sender.peer != flow.peer));
+        flows.extend(sender);
+        for flow in flows {
             self.send_removal(now, flow, aor, message, &removed);
         }
     }
 
     /// What a member asks by the first Route.
-    fn asked_by(&self, message: &Message<'_>) -> Option<Ask> {
+    pub(crate) fn asked_by(&self, message: &Message<'_>) -> Option<Ask> {
         let route = message.head().elements(HeaderName::Route).next().and_then(NameAddr::parse)?;
         let uri = route.parse_uri()?;
         Some(Asked::read(self.proxy.ring(), message.call_id(), uri.sip()?)?.ask)
@@ -76,8 +80,8 @@ impl Shard {
         self.counters.removals_passed += 1;
     }
 
-    /// The member that a way leads to first.
-    fn first_place(&self, now: Timestamp, message: &Message<'_>, route: &crate::route::Route) -> Option<Flow> {
+    /// The members that a way leads to first: more than one, for one that dies or starts takes no removal.
+    fn first_places(&self, now: Timestamp, message: &Message<'_>, route: &crate::route::Route) -> SmallVec<[Flow; 4]> {
         let refresh = Cell::new(None);
         let places = Places {
             now,
@@ -100,11 +104,14 @@ impl Shard {
             is_tentative: false,
         };
         let mut found = Vec::new();
-        places.of_route(route, &asked, &mut found).ok()?;
-        found.iter().flat_map(|target| &target.places).find_map(|place| match place.to {
+        if places.of_route(route, &asked, &mut found).is_err() {
+            return SmallVec::new();
+        }
+        let flow = |place: &Place| match place.to {
             To::Flow(flow) => Some(flow),
             To::Name { .. } => None,
-        })
+        };
+        found.iter().flat_map(|target| &target.places).filter_map(flow).take(TOLD).collect()
     }
 }
 

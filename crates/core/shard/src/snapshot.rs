@@ -163,7 +163,7 @@ impl Snapshot {
 
     /// The domain of ours that a URI addresses which leads to another server that serves it.
     #[inline(never)]
-    fn domain_addressed_elsewhere(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
+    pub(crate) fn domain_addressed_elsewhere(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
         let (ip, port) = (uri.host().ip()?, uri.port().unwrap_or(Transport::Udp.default_port()));
         let is_sibling = self.siblings.contains(&SocketAddr::new(ip, port));
         self.domains.first().filter(|_| is_sibling).map(|domain| &**domain)

@@ -155,6 +155,9 @@ impl Question<'_> {
         {
             return way;
         }
+        if routed && let Some(way) = self.way_to_sibling(targets) {
+            return way;
+        }
         if let Some(uri) = uri.sip().filter(|_| !routed)
             && let Some(domain) = self.snapshot.addressed_domain(uri)
         {
@@ -424,7 +427,7 @@ impl Question<'_> {
     }
 
     /// To where `uri` says.
-    fn way_along(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
+    pub(crate) fn way_along(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let read;
         let hop = if uri == self.request_uri {
             self.uri

@@ -70,6 +70,23 @@ fn a_call_is_off_the_first_stage_once_it_has_begun() {
 }
 
 #[test]
+fn a_call_goes_on_by_any_first_stage_where_phones_send_everything_there() {
+    let (mut network, mut alice, mut bob) = with_two();
+    let invite = only(&alice.call(&mut network, S1, &uri(&bob)), "INVITE", &bob);
+    let answer = pick_up(&mut network, &invite, &alice, &bob);
+    let (caller, callee) = (Dialog::of_caller(&answer), Dialog::of_callee(&invite));
+    network.kill(S1);
+    assert_eq!(requests(&alice.in_dialog_by(&mut network, S2, &caller, "ACK"), "ACK", &bob).len(), 1);
+    let again = only(&alice.in_dialog_by(&mut network, S2, &caller, "INVITE"), "INVITE", &bob);
+    assert_eq!(again.by, B, "the member that has the call is still on its way");
+    pick_up(&mut network, &again, &alice, &bob);
+    alice.in_dialog_by(&mut network, S2, &caller, "ACK");
+    let bye = only(&bob.in_dialog_by(&mut network, S2, &callee, "BYE"), "BYE", &alice);
+    assert_eq!(statuses(&network.answer(&bye, 200, ""), &bob), [200]);
+    network.settle();
+}
+
+#[test]
 fn a_call_is_refused_and_acknowledged_through_the_first_stage() {
     let (mut network, mut alice, bob) = with_two();
     let text = alice.request("INVITE", &uri(&bob), "");

@@ -160,12 +160,23 @@ impl Phone {
 
     /// A request in a dialog, sent along its Routes; what comes to phones.
     pub(crate) fn in_dialog(&mut self, network: &mut Network, dialog: &Dialog, method: &str) -> Vec<Arrived> {
+        let next = dialog.routes.first().unwrap_or(&dialog.target);
+        let to = server_of(next).unwrap_or_else(|| panic!("{next} is no server"));
+        self.in_dialog_by(network, to, dialog, method)
+    }
+
+    /// The same by a server that it sends everything to.
+    pub(crate) fn in_dialog_by(
+        &mut self,
+        network: &mut Network,
+        to: usize,
+        dialog: &Dialog,
+        method: &str,
+    ) -> Vec<Arrived> {
         if method != "ACK" {
             self.number += 1;
         }
         let Dialog { target, routes, local, remote, call_id } = dialog;
-        let next = routes.first().unwrap_or(target);
-        let to = server_of(next);
         let lines: String = routes.iter().map(|route| format!("Route: {route}\r\n")).collect();
         let via = self.via().replacen("branch=z9hG4bK", &format!("branch=z9hG4bK{}", method.to_lowercase()), 1);
         let text = format!(
@@ -174,7 +185,6 @@ impl Phone {
             self.number,
             self.contact()
         );
-        let to = to.unwrap_or_else(|| panic!("{next} is no server: {text}"));
         self.send(network, to, &text)
     }
 }
