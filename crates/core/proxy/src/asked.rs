@@ -2,11 +2,11 @@
 //!
 //! Users are spread over clusters. A member passes a request for a user of another cluster on to that one, which asks the cluster that had
 //! the user before. The Route `<sip:DOMAIN;lr;asked=…>` says what is asked: who is the second to be asked deals with the request by what it
-//! knows itself, so that members that disagree on who has a user never pass a request to and fro. It is signed for one Call-ID, and says
+//! knows itself, so that members that disagree on who has a user never pass a request to and fro. It is signed for one request, and says
 //! that the sender of the request has been asked for credentials where that was due, but for a REGISTER.
 
 use strowger_foundation::{KeyRing, Tag};
-use strowger_message::SipUri;
+use strowger_message::{Message, Method, SipUri};
 
 /// The URI parameter that says what is asked, signed.
 const ASKED_PARAM: &str = "asked";
@@ -36,6 +36,32 @@ impl Ask {
     }
 }
 
+/// The request that a Route is written for; it says nothing of any other one.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'m> {
+    method: &'m [u8],
+    call_id: &'m [u8],
+    /// The URI in To of a REGISTER, else the Request-URI.
+    uri: &'m [u8],
+}
+
+impl<'m> Subject<'m> {
+    /// That of `message`, which goes on with this Request-URI. What belongs to an INVITE (ACK, CANCEL) has the same.
+    #[must_use]
+    pub fn of(message: &'m Message<'_>, request_uri: &'m [u8]) -> Self {
+        let (method, uri) = match message.method() {
+            Method::Register => (Method::Register, message.to().uri),
+            Method::Ack | Method::Cancel => (Method::Invite, request_uri),
+            method => (method, request_uri),
+        };
+        Self { method: method.as_bytes(), call_id: message.call_id(), uri }
+    }
+
+    const fn parts(&self, ask: &'m [u8], except: &'m [u8]) -> [&'m [u8]; 6] {
+        [b"asked", ask, self.method, self.call_id, self.uri, except]
+    }
+}
+
 /// What tells a binding of an address of record from others, as members with one key agree on: see [`Asked::excepts`].
 pub type BindingId = u32;
 
@@ -48,15 +74,15 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Reads the parameters of a Route of ours; `None` where no member wrote them for this Call-ID.
+    /// Reads the parameters of a Route of ours; `None` where no member wrote them for this request.
     #[must_use]
-    pub fn read(ring: &KeyRing, call_id: &[u8], uri: &SipUri<'a>) -> Option<Self> {
+    pub fn read(ring: &KeyRing, subject: &Subject<'_>, uri: &SipUri<'a>) -> Option<Self> {
         let [asked, except] = uri.params.values([ASKED_PARAM, EXCEPT_PARAM]);
         let (letter, text) = asked?.split_first()?;
         let ask = [Ask::Own, Ask::Serve, Ask::Remove].into_iter().find(|ask| ask.letter() == *letter)?;
         let except = except.unwrap_or_default();
         let tag = Tag::from_text(text)?;
-        ring.verify(&parts(&[ask.letter()], call_id, except), &tag).then_some(Self { ask, except })
+        ring.verify(&subject.parts(&[ask.letter()], except), &tag).then_some(Self { ask, except })
     }
 
     /// Whether who asks knows this binding already.
@@ -66,18 +92,18 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The Route of a request with this Call-ID that is passed to another cluster for a user of `domain`, with the bindings of the user that
+/// The Route of a request that is passed to another cluster for a user of `domain`, with the bindings of the user that
 /// are known here.
 #[must_use]
 pub fn route(
     ring: &KeyRing,
     domain: &[u8],
-    call_id: &[u8],
+    subject: &Subject<'_>,
     ask: Ask,
     known: impl IntoIterator<Item = BindingId>,
 ) -> Box<[u8]> {
     let except: Vec<u8> = known.into_iter().flat_map(hexadecimal).collect();
-    let tag = ring.current().sign(&parts(&[ask.letter()], call_id, &except)).to_text();
+    let tag = ring.current().sign(&subject.parts(&[ask.letter()], &except)).to_text();
     let mut route = Vec::with_capacity(64 + domain.len() + except.len());
     for part in [&b"<sip:"[..], domain, b";lr;", ASKED_PARAM.as_bytes(), b"=", &[ask.letter()], &tag] {
         route.extend_from_slice(part);
@@ -87,10 +113,6 @@ pub fn route(
     }
     route.push(b'>');
     route.into()
-}
-
-const fn parts<'p>(ask: &'p [u8], call_id: &'p [u8], except: &'p [u8]) -> [&'p [u8]; 4] {
-    [b"asked", ask, call_id, except]
 }
 
 fn hexadecimal(id: BindingId) -> [u8; DIGITS] {
@@ -113,18 +135,20 @@ mod tests {
         KeyRing::new(TagKey::new([secret; 16]))
     }
 
+    const INVITE: Subject<'_> = Subject { method: b"INVITE", call_id: b"call", uri: b"sip:bob@example.com" };
+
     /// Reads a Route, and hands on what it asks.
-    fn asked<T>(ring: &KeyRing, call_id: &[u8], route: &[u8], then: impl Fn(Option<Asked<'_>>) -> T) -> T {
+    fn asked<T>(ring: &KeyRing, subject: &Subject<'_>, route: &[u8], then: impl Fn(Option<Asked<'_>>) -> T) -> T {
         let Some(Uri::Sip(uri)) = NameAddr::parse(route).and_then(|route| route.parse_uri()) else { panic!("a Route") };
-        then(Asked::read(ring, call_id, &uri))
+        then(Asked::read(ring, subject, &uri))
     }
 
     #[test]
     fn a_route_of_a_member_says_what_is_asked() {
         let ring = ring(5);
         for ask in [Ask::Own, Ask::Serve, Ask::Remove] {
-            let route = route(&ring, b"example.com", b"call", ask, [7, 0xdead_beef]);
-            asked(&ring, b"call", &route, |asked| {
+            let route = route(&ring, b"example.com", &INVITE, ask, [7, 0xdead_beef]);
+            asked(&ring, &INVITE, &route, |asked| {
                 let asked = asked.unwrap();
                 assert_eq!(asked.ask, ask);
                 assert_eq!([7, 0xdead_beef, 8].map(|id| asked.excepts(id)), [true, true, false]);
@@ -134,15 +158,21 @@ mod tests {
 
     #[test]
     fn nobody_else_can_write_one() {
-        let route = route(&ring(5), b"example.com", b"call", Ask::Serve, [7]);
-        asked(&ring(6), b"call", &route, |asked| assert_eq!(asked, None, "another key"));
-        asked(&ring(5), b"other", &route, |asked| assert_eq!(asked, None, "another call"));
+        let route = route(&ring(5), b"example.com", &INVITE, Ask::Serve, [7]);
+        asked(&ring(6), &INVITE, &route, |asked| assert_eq!(asked, None, "another key"));
+        for other in [
+            Subject { call_id: b"other", ..INVITE },
+            Subject { method: b"MESSAGE", ..INVITE },
+            Subject { uri: b"sip:carol@example.com", ..INVITE },
+        ] {
+            asked(&ring(5), &other, &route, |asked| assert_eq!(asked, None, "{other:?}"));
+        }
         let text = String::from_utf8(route.to_vec()).unwrap();
         for (from, to) in [("asked=s", "asked=r"), ("except=00000007", "except=00000008"), (";except=00000007", "")] {
             let forged = text.replace(from, to);
-            asked(&ring(5), b"call", forged.as_bytes(), |asked| assert_eq!(asked, None, "{forged}"));
+            asked(&ring(5), &INVITE, forged.as_bytes(), |asked| assert_eq!(asked, None, "{forged}"));
         }
-        asked(&ring(5), b"call", b"<sip:example.com;lr>", |asked| assert_eq!(asked, None));
-        asked(&ring(5), b"call", b"<sip:example.com;lr;asked=s>", |asked| assert_eq!(asked, None));
+        asked(&ring(5), &INVITE, b"<sip:example.com;lr>", |asked| assert_eq!(asked, None));
+        asked(&ring(5), &INVITE, b"<sip:example.com;lr;asked=s>", |asked| assert_eq!(asked, None));
     }
 }

@@ -5,7 +5,7 @@ use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
-use crate::asked::Asked;
+use crate::asked::{Asked, Subject};
 use crate::flow_token;
 use crate::listener::{Listener, Listeners, transport_param};
 
@@ -172,7 +172,8 @@ impl<'a> RouteSet<'a> {
             && let Some(listener) = own(&uri)
         {
             self.take_proof(keys, message, &Proof::of(&uri));
-            self.asked = Asked::read(keys.tokens, message.call_id(), &uri).or(self.asked);
+            let subject = Subject::of(message, message.request_uri());
+            self.asked = Asked::read(keys.tokens, &subject, &uri).or(self.asked);
             self.token = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token);
             self.exit = listener;
         } else {

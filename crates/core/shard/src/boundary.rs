@@ -259,6 +259,8 @@ counters! {
     unkept,
     /// REGISTERs that removed something, of which the cluster that had the user before was told.
     removals_passed,
+    /// Removals that no other cluster could be told of.
+    removals_lost,
     /// Requests forwarded with state.
     forwarded,
     /// Requests forwarded without state.

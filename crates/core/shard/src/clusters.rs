@@ -11,7 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_balancer::{Partition, Slot, SlotLoads};
 use strowger_message::{Aor, Method, SipUri, Status, Uri};
-use strowger_proxy::asked::{self, Ask, BindingId};
+use strowger_proxy::asked::{self, Ask, BindingId, Subject};
 use strowger_proxy::{Stateless, Target};
 
 use crate::gruu;
@@ -167,7 +167,10 @@ impl Question<'_> {
     pub(crate) fn way_of_registration(&self, targets: &mut Vec<Target>) -> Way {
         let standing = self.claimed.and_then(|aor| self.standing(|| self.slot_of(aor.as_bytes())));
         match standing {
-            Some(Standing::There(owner)) => self.way_asking(owner, Ask::Serve, &[], targets),
+            Some(Standing::There(owner)) => match self.way_asking(owner, Ask::Serve, &[], targets) {
+                Way::Forward(onward) => Way::Forward(Onward { is_registration: true, ..onward }),
+                way => way,
+            },
             Some(Standing::Here { .. }) | None => Way::Registrar,
         }
     }
@@ -184,7 +187,8 @@ impl Question<'_> {
         let domain = self.snapshot.domains.first().map_or(&[][..], |domain| domain);
         let before = targets.len();
         let way = self.way_to_cluster(clusters, cluster, targets);
-        let route = asked::route(self.ring, domain, self.message.call_id(), ask, known.iter().copied());
+        let subject = Subject::of(self.message, self.request_uri);
+        let route = asked::route(self.ring, domain, &subject, ask, known.iter().copied());
         for target in targets.iter_mut().skip(before) {
             target.q = FIRST;
             // Whoever is there says so at once.

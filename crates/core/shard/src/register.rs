@@ -8,7 +8,8 @@ use strowger_balancer::Slot;
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
 use strowger_proxy::asked::Ask;
-use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
+use strowger_proxy::branch::Branch;
+use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update, UpdateKind};
 use strowger_transaction::ServerKey;
 
 use crate::boundary::Event;
@@ -111,13 +112,23 @@ impl Shard {
         // Not copied: what was just written and is read in other pieces, the processor waits for.
         let aor = snapshot.directory.resolve(claimed.as_bytes());
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
-        let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || request.removes_elsewhere();
+        let is_passed = || request.removes_elsewhere() && only_removes(message);
+        let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || is_passed();
         if snapshot.auth.requires(b"REGISTER") && !is_excused() {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
             self.check_identity(request, &user, Some(claimed))?;
         }
         Ok(aor)
+    }
+
+    /// The rules for what a REGISTER registers. What another server of ours has passed on, by its Via, has a Path where it needs one.
+    fn registrar_policy<'s>(&self, snapshot: &'s Snapshot, message: &Message<'_>) -> &'s Policy {
+        let Some(clusters) = snapshot.clusters.as_ref().filter(|_| !message.has_one_via()) else {
+            return &snapshot.registrar;
+        };
+        let is_ours = message.via().branch.and_then(|branch| Branch::decode(self.proxy.ring(), branch)).is_some();
+        if is_ours { &clusters.registrar } else { &snapshot.registrar }
     }
 
     /// Refuses a REGISTER before anything of it is kept.
@@ -132,7 +143,7 @@ impl Shard {
     fn renew(&mut self, now: Timestamp, registering: Registering<'_, '_>, snapshot: &Snapshot) -> bool {
         let Registering { by, source, message, aor } = registering;
         let Some(renewal) = Renewal::read(message) else { return false };
-        let policy = snapshot.registrar_of(message);
+        let policy = self.registrar_policy(snapshot, message);
         let mut lines = self.keeping.buffer();
         let from = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
         let is_renewed = self.locations.renew(now, aor, policy, &from, &renewal, &mut lines);
@@ -156,7 +167,7 @@ impl Shard {
         let staged = Update::read(message).and_then(|mut update| {
             leave_own_hops(&snapshot, &mut update);
             let source = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
-            let policy = snapshot.registrar_of(message);
+            let policy = self.registrar_policy(&snapshot, message);
             match policy.durability {
                 Durability::Memory => self.locations.apply(now, aor, policy, &source, &update)?,
                 Durability::WriteBehind | Durability::WriteThrough => {
@@ -364,6 +375,15 @@ impl Shard {
             reply
         });
         self.keeping.give_back(lines);
+    }
+}
+
+/// Whether a REGISTER does nothing but remove.
+fn only_removes(message: &Message<'_>) -> bool {
+    match Update::read(message).map(|update| update.kind) {
+        Ok(UpdateKind::RemoveAll) => true,
+        Ok(UpdateKind::Contacts(contacts)) => contacts.iter().all(|contact| contact.expires_s == Some(0)),
+        Ok(UpdateKind::Fetch) | Err(_) => false,
     }
 }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, NameAddr};
-use strowger_proxy::asked::{self, Ask, Asked};
+use strowger_proxy::asked::{self, Ask, Asked, Subject};
 use strowger_proxy::branch::{Branch, Owner};
 use strowger_proxy::{Listener, Place, To};
 use strowger_registrar::{Update, UpdateKind};
@@ -52,10 +52,13 @@ impl Shard {
             _ => None,
         };
         let mut flows = before.map(|route| self.first_places(now, message, route)).unwrap_or_default();
+        if before.is_some() && flows.is_empty() {
+            self.counters.removals_lost += 1;
+        }
         flows.retain(|flow| sender.is_none_or(|sender| sender.peer != flow.peer));
         flows.extend(sender);
         for flow in flows {
-            self.send_removal(now, flow, aor, message, &removed);
+            self.send_removal(now, flow, message, &removed);
         }
     }
 
@@ -63,18 +66,23 @@ impl Shard {
     pub(crate) fn asked_by(&self, message: &Message<'_>) -> Option<Ask> {
         let route = message.head().elements(HeaderName::Route).next().and_then(NameAddr::parse)?;
         let uri = route.parse_uri()?;
-        Some(Asked::read(self.proxy.ring(), message.call_id(), uri.sip()?)?.ask)
+        let subject = Subject::of(message, message.request_uri());
+        Some(Asked::read(self.proxy.ring(), &subject, uri.sip()?)?.ask)
     }
 
-    fn send_removal(&mut self, now: Timestamp, flow: Flow, aor: &[u8], message: &Message<'_>, removed: &[&[u8]]) {
+    fn send_removal(&mut self, now: Timestamp, flow: Flow, message: &Message<'_>, removed: &[&[u8]]) {
         let snapshot = Arc::clone(&self.snapshot);
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
-        let Ok(client) = self.proxy.transactions().reserve_client() else { return };
+        let Ok(client) = self.proxy.transactions().reserve_client() else {
+            self.counters.removals_lost += 1;
+            return;
+        };
         let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
         let domain = snapshot.domains.first().map_or(&[][..], |domain| domain);
-        let asking = asked::route(self.proxy.ring(), domain, message.call_id(), Ask::Remove, []);
+        let subject = Subject::of(message, message.request_uri());
+        let asking = asked::route(self.proxy.ring(), domain, &subject, Ask::Remove, []);
         let mut request = self.proxy.transactions().pool().take(1024);
-        let removal = Removal { listener, domain, branch: &branch, route: &asking, aor, message, removed };
+        let removal = Removal { listener, domain, branch: &branch, route: &asking, message, removed };
         removal.write(&mut request);
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, NOBODY);
         self.counters.removals_passed += 1;
@@ -134,17 +142,18 @@ struct Removal<'a> {
     domain: &'a [u8],
     branch: &'a [u8],
     route: &'a [u8],
-    aor: &'a [u8],
     message: &'a Message<'a>,
     removed: &'a [&'a [u8]],
 }
 
 impl Removal<'_> {
     fn write(&self, out: &mut Vec<u8>) {
-        let Self { listener, domain, branch, route, aor, message, removed } = *self;
+        let Self { listener, domain, branch, route, message, removed } = *self;
+        // As it was read, so that nothing in it can be anything else.
+        let user = message.to().uri;
         let cseq = message.cseq().number.to_string();
         let tag = message.from().tag().unwrap_or(b"removed");
-        let parts: [&[u8]; 23] = [
+        let parts: [&[u8]; 22] = [
             b"REGISTER sip:",
             domain,
             b" SIP/2.0\r\nVia: SIP/2.0/",
@@ -155,19 +164,18 @@ impl Removal<'_> {
             branch,
             b"\r\nMax-Forwards: 70\r\nRoute: ",
             route,
-            b"\r\nFrom: <sip:",
-            aor,
+            b"\r\nFrom: <",
+            user,
             b">;tag=",
             tag,
-            b"\r\nTo: <sip:",
-            aor,
+            b"\r\nTo: <",
+            user,
             b">\r\nCall-ID: ",
             message.call_id(),
             b"\r\nCSeq: ",
             cseq.as_bytes(),
             b" REGISTER\r\nExpires: 0\r\n",
             b"Content-Length: 0\r\n",
-            b"",
         ];
         parts.iter().for_each(|part| out.extend_from_slice(part));
         for contact in removed {

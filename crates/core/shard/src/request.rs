@@ -299,7 +299,7 @@ impl Shard {
         {
             return Ok(way);
         }
-        if request.is_registration_of_ours() {
+        if matches!(way, Way::Forward(Onward { is_registration: true, .. })) {
             return Ok(way);
         }
         if request.needs_proof() {
@@ -563,11 +563,6 @@ impl<'a, 'm> Request<'a, 'm> {
         let uri = self.message.uri().and_then(Uri::sip).filter(|_| self.message.method() == Method::Register);
         self.message.head().first(HeaderName::Route).is_none()
             && uri.is_some_and(|uri| self.snapshot.addressed_domain(uri).is_some())
-    }
-
-    /// Whether it is a REGISTER for a user of ours: who may send it is asked by the registrar, here or at the cluster that has the user.
-    fn is_registration_of_ours(&self) -> bool {
-        self.snapshot.clusters.is_some() && self.claimed.is_some() && self.message.method() == Method::Register
     }
 
     /// Whether a member of another cluster has sent it, which has asked the sender for what he had to prove. A REGISTER was not asked

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use strowger_balancer::{Set, TargetId};
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, ListenerId, Transport};
-use strowger_message::{Aor, Host, Message, SipUri, Status};
+use strowger_message::{Aor, Host, SipUri, Status};
 use strowger_proxy::{Listener, Listeners};
 use strowger_trunk::Trunk;
 
@@ -230,12 +230,6 @@ impl Snapshot {
     /// Whether it passes requests to clusters and is a member of none.
     pub(crate) fn is_first_stage(&self) -> bool {
         self.clusters.as_ref().is_some_and(|clusters| clusters.own.is_none())
-    }
-
-    /// The rules for what a REGISTER registers.
-    pub(crate) fn registrar_of(&self, message: &Message<'_>) -> &strowger_registrar::Policy {
-        let passed_on = self.clusters.as_ref().filter(|_| !message.has_one_via());
-        passed_on.map_or(&self.registrar, |clusters| &clusters.registrar)
     }
 
     /// Where senders are that [need no password](Self::trusts): addresses and the lengths of their prefixes.

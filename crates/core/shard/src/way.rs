@@ -50,6 +50,8 @@ pub(crate) struct Onward {
     pub(crate) along_routes: bool,
     /// A route's own targets are where it goes.
     pub(crate) to_targets: bool,
+    /// It is a REGISTER for the cluster that has the user, which asks its sender for a password itself.
+    pub(crate) is_registration: bool,
     /// They are those of a balanced set, which has a failover time-out of its own.
     pub(crate) balanced: Option<Duration>,
     /// What the caller is told where nobody has anything better to say.
@@ -77,7 +79,15 @@ impl Absence {
 impl Onward {
     /// On to the targets that were found.
     const fn to(stateless: Stateless) -> Self {
-        Self { stateless, ring_timeout: None, along_routes: false, to_targets: false, balanced: None, fallback: None }
+        Self {
+            stateless,
+            ring_timeout: None,
+            along_routes: false,
+            to_targets: false,
+            is_registration: false,
+            balanced: None,
+            fallback: None,
+        }
     }
 }
 

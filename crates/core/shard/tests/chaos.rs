@@ -9,8 +9,9 @@ use std::time::Duration;
 use strowger_balancer::{Member, Partition, Set, SetConfig, SlotLoads, Target};
 use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, TagKey, Transport};
 use strowger_locate::{Answer, Candidate, Draw, Failure, Hop, Located, Question};
+use strowger_message::Message;
 use strowger_proxy::Stateless;
-use strowger_proxy::asked::{self, Ask};
+use strowger_proxy::asked::{self, Ask, Subject};
 use strowger_shard::{Action, Clusters, Counters, Event, Input, Place, Route, RouteMatch, RouteTarget, Snapshot};
 use strowger_trunk::{Credentials, Secret, Trunk};
 use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request};
@@ -144,12 +145,13 @@ impl Chaos {
     }
 
     /// What a member asks of another one, or nothing.
-    fn mark(&mut self, call_id: &str) -> String {
+    fn mark(&mut self, text: &str) -> String {
         let ask = self.one_of(&[None, None, Some(Ask::Own), Some(Ask::Serve), Some(Ask::Remove)]);
         let Some(ask) = ask.filter(|_| self.has_clusters) else { return String::new() };
         let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
+        let message = Message::parse(text.as_bytes()).expect("a message");
         let known = [0, self.draw.0 as u32].into_iter().take(self.below(3));
-        let route = asked::route(&ring, b"example.com", call_id.as_bytes(), ask, known);
+        let route = asked::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, known);
         format!("Route: {}\r\n", String::from_utf8_lossy(&route))
     }
 
@@ -192,9 +194,10 @@ impl Chaos {
         let (method, uri) = (self.one_of(&["INVITE", "INVITE", "MESSAGE"]), self.one_of(&URIS));
         let name = format!("c{}", self.calls.len());
         let size = self.one_of(&[0, 0, 1400]);
-        let mark = self.mark(&name);
-        let text = request(method, uri, &name, &format!("{mark}Subject: {}\r\n", "x".repeat(size)));
+        let text = request(method, uri, &name, &format!("Subject: {}\r\n", "x".repeat(size)));
         let text = text.replace("call-1@alice", &name);
+        let mark = self.mark(&text);
+        let text = text.replacen("Subject: ", &format!("{mark}Subject: "), 1);
         self.calls.push((name, method, uri));
         self.world.input(ALICE, &text)
     }

@@ -2,13 +2,15 @@
 
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
+use strowger_balancer::Slot;
 use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::{KeyRing, TagKey};
-use strowger_message::AuthParams;
-use strowger_proxy::asked::{self, Ask};
-use strowger_shard::Snapshot;
+use strowger_message::{Aor, AuthParams, Message};
+use strowger_proxy::Stateless;
+use strowger_proxy::asked::{self, Ask, Subject};
+use strowger_shard::{Action, Route, Snapshot};
 
-use crate::network::{A, Arrived, B, C, Network, Plan, S1, S2, user};
+use crate::network::{A, Arrived, B, C, Network, Plan, S1, S2, partition, user};
 use crate::phone::{Phone, only, requests, response, statuses, summary};
 use crate::support::RING_KEY;
 
@@ -116,6 +118,69 @@ fn who_calls_somebody_who_has_moved_is_asked_once() {
     }
 }
 
+/// What a member with this key would ask about a request.
+fn mark(key: [u8; 16], text: &str, ask: Ask) -> String {
+    let message = Message::parse(text.as_bytes()).expect("a message");
+    let ring = KeyRing::new(TagKey::new(key)).derive("branch");
+    let route = asked::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, []);
+    String::from_utf8(route.to_vec()).expect("text")
+}
+
+#[test]
+fn who_may_remove_at_another_clusters_word_may_not_add() {
+    let mut network = Network::new(Plan::settled(EVEN), strict);
+    let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
+    register(&mut network, &mut bob, B);
+    for (contact, status) in
+        [("<sip:bob@192.0.2.66:5060>;expires=3600".to_owned(), 401), (format!("<{}>;expires=0", bob.contact()), 200)]
+    {
+        let text = bob.registration(&contact, "");
+        let route = mark(RING_KEY, &text, Ask::Remove);
+        let text = text.replacen("Max-Forwards", &format!("Route: {route}\r\nMax-Forwards"), 1);
+        let arrived = bob.send(&mut network, B, &text);
+        assert_eq!(statuses(&arrived, &bob), [status], "{contact}: {}", summary(&arrived));
+    }
+}
+
+/// A To of ours opens no way to others: neither along a route of the operator's nor by a literal address.
+#[test]
+fn a_registration_elsewhere_is_asked_about_like_anything_that_goes_there() {
+    let mut network = Network::new(Plan::settled(EVEN), |number, snapshot| {
+        strict(number, snapshot);
+        snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(Vec::new(), Stateless::Never))];
+    });
+    let mut mallory = Phone::new(&user(EVEN, B, EVEN, B), 66);
+    for through in [A, B] {
+        let text = mallory.registration(&format!("<{}>", mallory.contact()), "");
+        let text = text.replacen("REGISTER sip:example.com", "REGISTER sip:203.0.113.5", 1);
+        let arrived = mallory.send(&mut network, through, &text);
+        assert_eq!(statuses(&arrived, &mallory), [407], "{}", summary(&arrived));
+    }
+}
+
+/// Names with escapes stay as they were written: what an escape stands for could be anything, and a line end too.
+#[test]
+fn what_is_removed_elsewhere_is_named_as_it_was() {
+    let mut network = Network::new(Plan::settled(EVEN), |_, _| {});
+    for number in 0..200 {
+        let name = format!("u{number}%0d%0aX-Injected:%20y");
+        let aor = Aor::new(name.as_bytes(), b"example.com");
+        let owner = |weights: [u16; 3]| partition(weights).owner(Slot::of(aor.as_bytes()));
+        if owner(EVEN) == owner(MORE) {
+            continue;
+        }
+        let mut phone = Phone::new(&name, 20);
+        phone.register(&mut network, S1);
+        network.replan(&[S1, S2, A, B, C], Plan::moving(EVEN, MORE));
+        phone.unregister(&mut network, S1);
+        let mut alice = Phone::new("u1", 10);
+        let arrived = alice.call(&mut network, S1, &format!("sip:{name}@example.com"));
+        assert!(requests(&arrived, "INVITE", &phone).is_empty(), "{}", summary(&arrived));
+        return;
+    }
+    panic!("nobody moves");
+}
+
 /// Marks as somebody may come by them, and what they are good for: nothing.
 #[test]
 fn a_mark_that_no_member_wrote_for_the_request_is_none() {
@@ -123,20 +188,17 @@ fn a_mark_that_no_member_wrote_for_the_request_is_none() {
     let mut alice = Phone::new(&user(EVEN, A, EVEN, A), 10);
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
     register(&mut network, &mut bob, S1);
-    let ring = |key| KeyRing::new(TagKey::new(key)).derive("branch");
-    let mark = |key, call_id: &str, ask| {
-        let route = asked::route(&ring(key), b"example.com", call_id.as_bytes(), ask, []);
-        String::from_utf8(route.to_vec()).expect("text")
-    };
     let uri = format!("sip:{}@example.com", bob.user);
     for ask in [Ask::Own, Ask::Serve, Ask::Remove] {
         for through in [S1, A, B] {
             let text = alice.request("INVITE", &uri, "");
-            let call_id = text.split("Call-ID: ").nth(1).and_then(|rest| rest.split("\r\n").next()).expect("has one");
-            let good = mark(RING_KEY, call_id, ask);
+            let good = mark(RING_KEY, &text, ask);
+            let others = [("Call-ID: ", "Call-ID: x"), ("INVITE", "MESSAGE"), ("INVITE sip:", "INVITE sip:x")];
             let forged = [
-                mark([8; 16], call_id, ask),
-                mark(RING_KEY, "another", ask),
+                mark([8; 16], &text, ask),
+                mark(RING_KEY, &text.replacen(others[0].0, others[0].1, 1), ask),
+                mark(RING_KEY, &text.replace(others[1].0, others[1].1), ask),
+                mark(RING_KEY, &text.replacen(others[2].0, others[2].1, 1), ask),
                 good.replace(">", ";except=00000001>"),
                 good.replacen("asked=s", "asked=o", 1).replacen("asked=r", "asked=s", 1),
                 "<sip:example.com;lr;asked=s>".to_owned(),
@@ -157,15 +219,10 @@ fn a_removal_that_no_member_asks_for_removes_nothing() {
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
     register(&mut network, &mut bob, S1);
     let mut mallory = Phone::new(&bob.user, 66);
-    let ring = KeyRing::new(TagKey::new([8; 16])).derive("branch");
-    for route in [
-        "<sip:example.com;lr;asked=r>".to_owned(),
-        String::from_utf8(
-            asked::route(&ring, b"example.com", b"registration-192.0.2.66:5060", Ask::Remove, []).to_vec(),
-        )
-        .expect("text"),
-    ] {
+    for key in [None, Some([8; 16])] {
         let text = mallory.registration("*", "Expires: 0\r\n");
+        let unsigned = "<sip:example.com;lr;asked=r>".to_owned();
+        let route = key.map_or(unsigned, |key| mark(key, &text, Ask::Remove));
         let text = text.replacen("Max-Forwards", &format!("Route: {route}\r\nMax-Forwards"), 1);
         for through in [S1, B] {
             let text = text.replacen("z9hG4bK", &format!("z9hG4bK{through}"), 1);
