@@ -7,7 +7,7 @@ use super::figures::{Figures, Results, Rule, SUCCESS, Times};
 use super::setting::{CALLS, Contender, Layout, RATIO};
 use super::theory;
 use crate::callgrind::Parts;
-use crate::proxy::table::{Target, Wanted, summary_of};
+use crate::proxy::table::{ConfigSource, Target, summary_of};
 
 use Contender::{
     Adaptive, Hash, KamailioCallLoad, KamailioHash, LeastCalls, LeastTransactions, LeastWork175, LeastWorkOfTwo,
@@ -45,7 +45,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
             let measured = by(results, other, ours, |figures| figures.invite.p99);
             add(
                 format!("INVITE to 200 of {other} at {AT} %, p99"),
-                Wanted::AtLeast(2.0, if ours == LeastWork175 { "× TLWL-1.75" } else { "× TJSQ" }),
+                ConfigSource::AtLeast(2.0, if ours == LeastWork175 { "× TLWL-1.75" } else { "× TJSQ" }),
                 measured,
             );
         }
@@ -56,11 +56,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
                 let rate = |contender| results.highest(contender, EIGHT, rule).map(|(rate, _)| rate);
                 let measured = rate(ours).zip(rate(other)).map(|(ours, other)| ours / other);
                 let unit = if other == Hash { "× hash" } else { "× round robin" };
-                add(format!("{ours}, throughput with 99.99 % {said}"), Wanted::AtLeast(1.0, unit), measured);
+                add(format!("{ours}, throughput with 99.99 % {said}"), ConfigSource::AtLeast(1.0, unit), measured);
             }
         }
     }
-    add("of TLWL's gain at p99, kept by two candidates".to_owned(), Wanted::AtLeast(90.0, "%"), kept(results));
+    add("of TLWL's gain at p99, kept by two candidates".to_owned(), ConfigSource::AtLeast(90.0, "%"), kept(results));
     for (ours, limit, unit, theirs) in [
         (Hash, 0.6, "× Kamailio's hash", KamailioHash),
         (LeastWork175, 0.6, "× Kamailio's hash", KamailioHash),
@@ -69,11 +69,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
     ] {
         let cost = |contender| results.cost(contender, |cost| cost.processor);
         let measured = cost(ours).zip(cost(theirs)).map(|(ours, theirs)| ours / theirs);
-        add(format!("{ours}, CPU a call at saturation"), Wanted::AtMost(limit, unit), measured);
+        add(format!("{ours}, CPU a call at saturation"), ConfigSource::AtMost(limit, unit), measured);
     }
     let own = results.sessions.iter().filter(|sessions| sessions.contender.is_ours());
     let each = own.map(|sessions| sessions.each).reduce(f64::max);
-    add("memory of a call that goes on".to_owned(), Wanted::AtMost(300.0, "B"), each);
+    add("memory of a call that goes on".to_owned(), ConfigSource::AtMost(300.0, "B"), each);
     for done in results.disturbances.iter().filter(|done| done.contender.is_ours()) {
         disturbed(done, &mut add);
     }
@@ -81,16 +81,16 @@ pub fn targets(results: &Results) -> Vec<Target> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, Wanted, Option<f64>)) {
+fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, ConfigSource, Option<f64>)) {
     let what =
         format!("one of eight {}, {}", if done.how == How::Stopped { "stopped" } else { "killed" }, done.contender);
-    add(format!("{what}: INVITEs without 200"), Wanted::AtMost(0.0, ""), Some(done.invites.1 as f64));
+    add(format!("{what}: INVITEs without 200"), ConfigSource::AtMost(0.0, ""), Some(done.invites.1 as f64));
     if done.how == How::Stopped {
-        add(format!("{what}: BYEs without 200"), Wanted::AtMost(0.0, ""), Some(done.byes.1 as f64));
+        add(format!("{what}: BYEs without 200"), ConfigSource::AtMost(0.0, ""), Some(done.byes.1 as f64));
     }
-    add(format!("{what}: the longest INVITE"), Wanted::AtMost(4_000.0, "ms"), Some(1e3 * done.longest));
+    add(format!("{what}: the longest INVITE"), ConfigSource::AtMost(4_000.0, "ms"), Some(1e3 * done.longest));
     if let Some((_, others)) = done.moved {
-        add(format!("{what}: keys of others that moved"), Wanted::AtMost(0.0, ""), Some(others.1 as f64));
+        add(format!("{what}: keys of others that moved"), ConfigSource::AtMost(0.0, ""), Some(others.1 as f64));
     }
 }
 

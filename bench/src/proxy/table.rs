@@ -13,7 +13,7 @@ pub struct Target {
     /// What is compared.
     pub what: String,
     /// What must be true.
-    pub wanted: Wanted,
+    pub wanted: ConfigSource,
     /// What is.
     pub measured: Option<f64>,
     /// Behind the measured value.
@@ -22,14 +22,14 @@ pub struct Target {
 
 /// A limit, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wanted {
+pub enum ConfigSource {
     /// The measured value is not above it.
     AtMost(f64, &'static str),
     /// The measured value is not below it.
     AtLeast(f64, &'static str),
 }
 
-impl Wanted {
+impl ConfigSource {
     fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit, _) => value <= limit,
@@ -72,7 +72,12 @@ pub fn targets(results: &Results) -> Vec<Target> {
             let of = |own| results.ratio(scenario, (own, other), full, Key::Processor);
             let what = format!("{scenario}, CPU each at saturation");
             let note = noted(Peer::Apart, &of);
-            targets.push(Target { what, wanted: Wanted::AtMost(limit, unit), measured: of(Peer::Strowger), note });
+            targets.push(Target {
+                what,
+                wanted: ConfigSource::AtMost(limit, unit),
+                measured: of(Peer::Strowger),
+                note,
+            });
         }
     }
     for (scenario, limit) in [
@@ -82,34 +87,35 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Challenge, 11_000.0),
     ] {
         let counted = results.parts(scenario, Peer::Strowger).map(Parts::all);
-        targets.push(plain(format!("{scenario}, user instructions each"), Wanted::AtMost(limit, ""), counted));
+        targets.push(plain(format!("{scenario}, user instructions each"), ConfigSource::AtMost(limit, ""), counted));
     }
     for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
         let rate = |peer| results.highest_rate(scenario, peer);
         let measured = rate(Peer::Strowger).zip(rate(Peer::Kamailio)).map(|(ours, others)| ours / others);
         targets.push(plain(
             format!("{scenario}, highest rate with 99.99 % success"),
-            Wanted::AtLeast(limit, "× Kamailio"),
+            ConfigSource::AtLeast(limit, "× Kamailio"),
             measured,
         ));
     }
     for (key, name) in [(Key::P50, "p50"), (Key::P99, "p99")] {
         let of = |own| results.ratio(Scenario::Call, (own, Peer::Kamailio), Load::Rate(1_000), key);
-        let (what, wanted) = (format!("INVITE to 180 at 1,000 calls/s, {name}"), Wanted::AtMost(0.5, "× Kamailio"));
+        let (what, wanted) =
+            (format!("INVITE to 180 at 1,000 calls/s, {name}"), ConfigSource::AtMost(0.5, "× Kamailio"));
         targets.push(Target { what, wanted, measured: of(Peer::Strowger), note: noted(Peer::Awake, &of) });
     }
     for scenario in Scenario::ALL {
         let measured = results.first_by_warm(scenario, Peer::Strowger);
         let what = format!("{scenario}, CPU each in {}", first(scenario));
-        targets.push(plain(what, Wanted::AtMost(1.1, "× warm"), measured));
+        targets.push(plain(what, ConfigSource::AtMost(1.1, "× warm"), measured));
     }
     let ringing = single(&results.ringing_bytes, Scenario::Call, Peer::Strowger);
-    targets.push(plain("memory of a call in progress".to_owned(), Wanted::AtMost(4_096.0, "B"), ringing));
+    targets.push(plain("memory of a call in progress".to_owned(), ConfigSource::AtMost(4_096.0, "B"), ringing));
     let turns = results.of(Scenario::Call, Peer::Strowger);
     let answered = middle(turns.filter_map(|turn| turn.answered_bytes).collect());
     targets.push(plain(
         "memory of an answered call, until its timers end".to_owned(),
-        Wanted::AtMost(1_024.0, "B"),
+        ConfigSource::AtMost(1_024.0, "B"),
         answered,
     ));
     for target in &mut targets {
@@ -132,7 +138,7 @@ fn first(scenario: Scenario) -> String {
 }
 
 /// A target of which there is no more to say.
-fn plain(what: String, wanted: Wanted, measured: Option<f64>) -> Target {
+fn plain(what: String, wanted: ConfigSource, measured: Option<f64>) -> Target {
     Target { what, wanted, measured, note: String::new() }
 }
 

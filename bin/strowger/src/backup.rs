@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use strowger_control::config::values::StoreUrl;
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{BackupReport, BackupRequest};
 use strowger_control::socket;
 use strowger_persistence::{BackedUp, BackupError, BackupOrder, Restored};
@@ -20,7 +20,7 @@ use crate::text::{count, size};
 /// What a backup calls the server's key.
 pub(crate) const KEY: &str = "server-key";
 
-pub(crate) fn backup(wanted: Wanted<'_>, arguments: &BackupArguments) -> Result<(), Failure> {
+pub(crate) fn backup(wanted: ConfigSource<'_>, arguments: &BackupArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(wanted)?;
     let target = absolute(&arguments.file);
     if target.exists() && !arguments.overwrite {
@@ -125,7 +125,7 @@ fn contents(report: &BackupReport) -> String {
     format!("{}{aliases}{gateways}, {} with registrations", count(users, "user"), count(addresses, "address"))
 }
 
-pub(crate) fn restore(wanted: Wanted<'_>, arguments: &RestoreArguments) -> Result<(), Failure> {
+pub(crate) fn restore(wanted: ConfigSource<'_>, arguments: &RestoreArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(wanted)?;
     let database = database(&config)?;
     let control = config.control_socket();

@@ -13,8 +13,8 @@ use rustix::thread::CpuSet;
 use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
-    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Promise, Rewrite, Route, Segmentation, Span, Spread, Stateless,
-    Trunk, Wanted,
+    Action, Config, ConfigSource, DEFAULT_FILE, KeepAlive, Mode, Nat, Promise, Rewrite, Route, Segmentation, Span,
+    Spread, Stateless, Trunk,
 };
 use strowger_foundation::Transport;
 
@@ -25,7 +25,7 @@ use crate::text::count;
 use crate::{gateways, key};
 use connect::Tried;
 
-pub(crate) fn run(wanted: Wanted<'_>, arguments: &CheckArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
         print!("{}", Config::schema());
         return Ok(());

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
     Balancer, Calls, Database, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent,
@@ -23,7 +23,7 @@ use crate::{address, members, rebalance, reload, store, targets};
 /// Columns of a ladder.
 const WIDTH: usize = 100;
 
-pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
     if let CtlCommand::Reload { all: true } = arguments.command {
         return reload::reload_all(wanted);
     }
@@ -94,7 +94,7 @@ pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Fa
 
 /// The configuration, and the socket of the server that has it. Who asks a server that runs is not kept from it by a fault in the
 /// file, which is told all the same; the server would not read such a file, though.
-fn reach(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
+fn reach(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
     if let Some(socket) = &arguments.socket {
         // What lies here by chance is not that server's.
         let config = if wanted.file.is_some() { Config::load_leniently(wanted)?.0 } else { Config::default() };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use strowger_control::config::values::{StoreUrl, Target};
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{Outage, Request, Response};
 use strowger_control::socket;
 use strowger_store::{Anywhere, GatewayChange, ListedGateway, NewGateway, UserStore};
@@ -16,7 +16,7 @@ use crate::gateways;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::clock;
 
-pub(crate) fn run(wanted: Wanted<'_>, arguments: GatewayArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: ConfigSource<'_>, arguments: GatewayArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(wanted)?;
     let gateways = Gateways { config, json: arguments.json };
     let is_change = !matches!(arguments.command, GatewayCommand::List { .. });

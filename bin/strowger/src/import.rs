@@ -10,7 +10,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use strowger_control::config::values::StoreUrl;
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_control::socket;
 use strowger_kamailio::{Flavor, Identity, Table, Tables, VersionError};
 use strowger_sql::DatabaseUrl;
@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::follow::catch_up;
 use report::{Part, Report};
 
-pub(crate) fn run(meant: Wanted<'_>, arguments: ImportArguments) -> Result<(), Failure> {
+pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(meant)?;
     let (flavor, from) = match arguments.command {
         ImportCommand::Kamailio(from) => (Flavor::Kamailio, from),

@@ -47,14 +47,14 @@ use clap::Parser as _;
 
 use cli::{Cli, Command};
 use failure::Failure;
-use strowger_control::config::Wanted;
+use strowger_control::config::ConfigSource;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let Cli { config, member, command } = Cli::parse_from(load::with_sipp_options(std::env::args_os()));
-    let wanted = Wanted { file: config.as_deref(), member: member.as_deref() };
+    let wanted = ConfigSource { file: config.as_deref(), member: member.as_deref() };
     let outcome = match command {
         Command::Check(arguments) => check::run(wanted, &arguments),
         Command::User(arguments) => user::run(wanted, arguments),

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use serde_json::json;
-use strowger_control::config::{Config, DEFAULT_FILE, Wanted};
+use strowger_control::config::{Config, ConfigSource, DEFAULT_FILE};
 use strowger_control::protocol::{ClusterShare, Clusters, Request, Response, Reweighing, Share};
 use strowger_control::socket;
 
@@ -18,7 +18,7 @@ use crate::text::{clock, number};
 
 /// Shows the clusters, and does what is asked.
 pub(crate) fn run(
-    wanted: Wanted<'_>,
+    wanted: ConfigSource<'_>,
     socket: &Path,
     arguments: &RebalanceArguments,
     is_json: bool,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{Request, Response};
 use strowger_control::socket;
 
@@ -12,7 +12,7 @@ use crate::table::print_line;
 
 /// Lets all servers of the configuration that run on this machine read it: the clusters first, so that they know whom a first stage sends
 /// them.
-pub(crate) fn reload_all(wanted: Wanted<'_>) -> Result<(), Failure> {
+pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
     let (config, _) = Config::load_for_check(wanted)?;
     if !config.has_stages() {
         return Err(Failure::Usage("--all: the configuration is for one server; leave it out".to_owned()));
@@ -54,7 +54,7 @@ pub(crate) fn reload_all(wanted: Wanted<'_>) -> Result<(), Failure> {
 }
 
 /// The servers that the configuration names, and those that have a folder here, with their sockets; the first stage last.
-fn servers(config: &Config, wanted: Wanted<'_>) -> Result<Vec<(String, PathBuf)>, Failure> {
+fn servers(config: &Config, wanted: ConfigSource<'_>) -> Result<Vec<(String, PathBuf)>, Failure> {
     let mut names: BTreeSet<String> = config.stage_names().into_iter().collect();
     // One of several that the file does not tell apart, as NAME-2.
     let folders = std::fs::read_dir(config.common_folder()).into_iter().flatten().flatten();
@@ -62,7 +62,7 @@ fn servers(config: &Config, wanted: Wanted<'_>) -> Result<Vec<(String, PathBuf)>
     names.extend(here.iter().cloned());
     let mut servers = Vec::new();
     for name in names {
-        match Config::load(Wanted { member: Some(&name), ..wanted }) {
+        match Config::load(ConfigSource { member: Some(&name), ..wanted }) {
             Ok((config, _)) => servers.push((config.is_first_stage(), name, config.control_socket())),
             // A folder of something else.
             Err(_) if here.contains(&name) => {}

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_control::config::values::Affinity;
-use strowger_control::config::{self, Config, Wanted};
+use strowger_control::config::{self, Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
@@ -58,7 +58,7 @@ const PART_FOR_REQUESTS: u64 = 2;
 /// How long a client of the control socket waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
-pub(crate) fn run(meant: Wanted<'_>) -> Result<(), Failure> {
+pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
     let (config, read) = Config::load_with_secrets(meant)?;
     log::start(&config.log);
     match &read {
@@ -417,7 +417,7 @@ impl Server {
             return Err("the server is being stopped".to_owned());
         }
         let member = self.config.role().map(|role| role.name.as_str());
-        let wanted = Wanted { file: self.file.as_deref(), member };
+        let wanted = ConfigSource { file: self.file.as_deref(), member };
         let (config, read) = Config::load_with_secrets(wanted).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;

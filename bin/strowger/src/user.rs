@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use strowger_control::config::values::StoreUrl;
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_store::{Address, Anywhere, UserStore};
 
 use crate::address;
@@ -16,7 +16,7 @@ use crate::follow::catch_up;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::count;
 
-pub(crate) fn run(wanted: Wanted<'_>, arguments: UserArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: ConfigSource<'_>, arguments: UserArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(wanted)?;
     let users = Users { config, json: arguments.json };
     let is_change =

@@ -6,7 +6,7 @@ mod report;
 use std::ops::ControlFlow;
 
 use clap::Args;
-use strowger_control::config::{Config, Wanted, Watch};
+use strowger_control::config::{Config, ConfigSource, Watch};
 use strowger_watch::{Event, Key, Plan, Until, Zone};
 
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ pub(crate) struct WatchArguments {
     json: bool,
 }
 
-pub(crate) fn run(wanted: Wanted<'_>, arguments: &WatchArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Result<(), Failure> {
     let (config, file) = Config::load(wanted)?;
     let Some(watch) = &config.watch else {
         let missing = "there is no [watch] in the configuration; docs/operating/dns-failover.md says what it has";

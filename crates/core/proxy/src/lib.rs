@@ -17,7 +17,6 @@
 )]
 
 mod answer;
-pub mod asked;
 pub mod branch;
 mod context;
 mod engine;
@@ -26,6 +25,7 @@ pub mod flow_token;
 mod fork;
 pub mod forward;
 mod health;
+pub mod inquiry;
 mod listener;
 pub mod local;
 mod overload;

@@ -5,8 +5,8 @@ use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
-use crate::asked::{Asked, Subject};
 use crate::flow_token;
+use crate::inquiry::{Inquiry, Subject};
 use crate::listener::{Listener, Listeners, transport_param};
 
 /// The URI parameter of our Record-Route that proves the dialog to be one that came through here.
@@ -55,7 +55,7 @@ pub struct RouteSet<'a> {
     /// The target of a balanced set that has the call, where the request is for the callee.
     pub target: Option<TargetId>,
     /// What a member of another cluster asks.
-    pub asked: Option<Asked<'a>>,
+    pub asked: Option<Inquiry<'a>>,
 }
 
 /// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
@@ -173,7 +173,7 @@ impl<'a> RouteSet<'a> {
         {
             self.take_proof(keys, message, &Proof::of(&uri));
             let subject = Subject::of(message, message.request_uri());
-            self.asked = Asked::read(keys.tokens, &subject, &uri).or(self.asked);
+            self.asked = Inquiry::read(keys.tokens, &subject, &uri).or(self.asked);
             self.token = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token);
             self.exit = listener;
         } else {

@@ -22,7 +22,7 @@ pub(crate) struct Plan<'u, 'a> {
     /// Current bindings that go, or are written over.
     pub(crate) replaced: Indices,
     /// Contacts that are to be there.
-    pub(crate) wanted: SmallVec<[Wanted<'u, 'a>; 1]>,
+    pub(crate) wanted: SmallVec<[ConfigSource<'u, 'a>; 1]>,
     /// Something is to go, whether it is there or not.
     pub(crate) removes: bool,
     /// What is to go.
@@ -33,7 +33,7 @@ pub(crate) struct Plan<'u, 'a> {
 
 /// One contact that is to be there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'u, 'a> {
+pub(crate) struct ConfigSource<'u, 'a> {
     pub(crate) contact: &'u ContactUpdate<'a>,
     pub(crate) lifetime: Duration,
     /// The epoch of its instance that goes on; `None` begins another.
@@ -96,7 +96,7 @@ impl Stripe {
             if let Some(lifetime) = lifetime.filter(|_| !superseded) {
                 check_contact(aor, contact)?;
                 known += usize::from(is_known);
-                plan.wanted.push(Wanted { contact, lifetime, epoch: epoch(&current, contact, call) });
+                plan.wanted.push(ConfigSource { contact, lifetime, epoch: epoch(&current, contact, call) });
             }
         }
         // Who is there may refresh and exchange contacts even where the operator has lowered the limit.

@@ -8,7 +8,7 @@ use strowger_foundation::Timestamp;
 use crate::binding::{Binding, Place, Preference};
 use crate::ground::{Ground, Origin};
 use crate::locations::{Applied, Source};
-use crate::plan::{Call, Indices, Plan, Wanted, narrow};
+use crate::plan::{Call, ConfigSource, Indices, Plan, narrow};
 use crate::policy::{Nat, Policy};
 use crate::reach::Reach;
 use crate::record::{self, Record, Refresh, Removal, State};
@@ -169,7 +169,7 @@ impl Stripe {
         plan: &Plan<'_, 'a>,
     ) -> Fresh<'f> {
         let mut fresh = Fresh::new();
-        for &Wanted { contact, lifetime, epoch } in &plan.wanted {
+        for &ConfigSource { contact, lifetime, epoch } in &plan.wanted {
             let reach = Reach::of(order.policy.nat, order.source, order.update, contact);
             let epoch = match epoch {
                 _ if contact.instance.is_empty() => 0,

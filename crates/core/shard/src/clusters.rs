@@ -4,14 +4,14 @@
 //! requests for others straight to theirs. Where users have moved lately, the cluster that has them now asks the one that had them
 //! for what they registered there. Members are told of a change one after the other, and disagree meanwhile: a request is passed to the
 //! cluster that has the user as the sender believes, that one asks one more, and who is asked then deals with the request by what it
-//! knows itself ([`strowger_proxy::asked`]). So nothing goes to and fro, and whoever may know of a phone is asked once.
+//! knows itself ([`strowger_proxy::inquiry`]). So nothing goes to and fro, and whoever may know of a phone is asked once.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_balancer::{Partition, Slot, SlotLoads};
 use strowger_message::{Aor, Method, SipUri, Status, Uri};
-use strowger_proxy::asked::{self, Ask, BindingId, Subject};
+use strowger_proxy::inquiry::{self, Ask, BindingId, Subject};
 use strowger_proxy::{Stateless, Target};
 
 use crate::gruu;
@@ -188,7 +188,7 @@ impl Question<'_> {
         let before = targets.len();
         let way = self.way_to_cluster(clusters, cluster, targets);
         let subject = Subject::of(self.message, self.request_uri);
-        let route = asked::route(self.ring, domain, &subject, ask, known.iter().copied());
+        let route = inquiry::route(self.ring, domain, &subject, ask, known.iter().copied());
         for target in targets.iter_mut().skip(before) {
             target.q = FIRST;
             // Whoever is there says so at once.

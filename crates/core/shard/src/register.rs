@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
-use strowger_proxy::asked::Ask;
 use strowger_proxy::branch::Branch;
+use strowger_proxy::inquiry::Ask;
 use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update, UpdateKind};
 use strowger_transaction::ServerKey;
 

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, NameAddr};
-use strowger_proxy::asked::{self, Ask, Asked, Subject};
 use strowger_proxy::branch::{Branch, Owner};
+use strowger_proxy::inquiry::{self, Ask, Inquiry, Subject};
 use strowger_proxy::{Listener, Place, To};
 use strowger_registrar::{Update, UpdateKind};
 use strowger_transaction::Kind;
@@ -28,7 +28,7 @@ const NOBODY: u32 = PROBE_USERS | ((1 << 30) - 1);
 const TOLD: usize = 2;
 
 /// The Contacts that a REGISTER removes, as they stand there.
-type Removed<'m> = SmallVec<[&'m [u8]; 2]>;
+type Contacts<'m> = SmallVec<[&'m [u8]; 2]>;
 
 impl Shard {
     /// Tells those who may know them, too, which bindings this REGISTER, which has been carried out, has removed.
@@ -67,7 +67,7 @@ impl Shard {
         let route = message.head().elements(HeaderName::Route).next().and_then(NameAddr::parse)?;
         let uri = route.parse_uri()?;
         let subject = Subject::of(message, message.request_uri());
-        Some(Asked::read(self.proxy.ring(), &subject, uri.sip()?)?.ask)
+        Some(Inquiry::read(self.proxy.ring(), &subject, uri.sip()?)?.ask)
     }
 
     fn send_removal(&mut self, now: Timestamp, flow: Flow, message: &Message<'_>, removed: &[&[u8]]) {
@@ -80,7 +80,7 @@ impl Shard {
         let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
         let domain = snapshot.domains.first().map_or(&[][..], |domain| domain);
         let subject = Subject::of(message, message.request_uri());
-        let asking = asked::route(self.proxy.ring(), domain, &subject, Ask::Remove, []);
+        let asking = inquiry::route(self.proxy.ring(), domain, &subject, Ask::Remove, []);
         let mut request = self.proxy.transactions().pool().take(1024);
         let removal = Removal { listener, domain, branch: &branch, route: &asking, message, removed };
         removal.write(&mut request);
@@ -124,10 +124,10 @@ impl Shard {
 }
 
 /// What `message` removes; `update` is what it was read as.
-fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Removed<'m> {
+fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Contacts<'m> {
     let elements = message.head().elements(HeaderName::Contact);
     match &update.kind {
-        UpdateKind::Fetch => Removed::new(),
+        UpdateKind::Fetch => Contacts::new(),
         UpdateKind::RemoveAll => elements.collect(),
         UpdateKind::Contacts(contacts) => {
             let pairs = elements.zip(contacts);

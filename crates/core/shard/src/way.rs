@@ -9,7 +9,7 @@ use strowger_balancer::{Slot, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{Names, Outages, Question as Name};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
-use strowger_proxy::asked::{Ask, Asked as AskedByMember};
+use strowger_proxy::inquiry::{Ask, Inquiry};
 use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
@@ -140,7 +140,7 @@ pub(crate) struct Question<'a> {
     /// Whom a REGISTER claims to register, where its domain is ours.
     pub(crate) claimed: Option<&'a Aor>,
     /// What a member of another cluster asks.
-    pub(crate) asked: Option<&'a AskedByMember<'a>>,
+    pub(crate) asked: Option<&'a Inquiry<'a>>,
     /// What chooses among targets by weight.
     pub(crate) choice: Choice<'a>,
     /// A name whose answer is old, to be asked for again.
@@ -491,6 +491,6 @@ impl Question<'_> {
 /// Leaves out what who asks knows.
 // Never inlined: hardly anybody asks.
 #[inline(never)]
-fn leave_known(asked: &AskedByMember<'_>, bindings: &mut SmallVec<[strowger_registrar::Target; 4]>) {
+fn leave_known(asked: &Inquiry<'_>, bindings: &mut SmallVec<[strowger_registrar::Target; 4]>) {
     bindings.retain(|binding| !asked.excepts(binding_id(binding)));
 }

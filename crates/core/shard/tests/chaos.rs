@@ -11,7 +11,7 @@ use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, TagKey, Transport};
 use strowger_locate::{Answer, Candidate, Draw, Failure, Hop, Located, Question};
 use strowger_message::Message;
 use strowger_proxy::Stateless;
-use strowger_proxy::asked::{self, Ask, Subject};
+use strowger_proxy::inquiry::{self, Ask, Subject};
 use strowger_shard::{Action, Clusters, Counters, Event, Input, Place, Route, RouteMatch, RouteTarget, Snapshot};
 use strowger_trunk::{Credentials, Secret, Trunk};
 use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request};
@@ -151,7 +151,7 @@ impl Chaos {
         let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
         let message = Message::parse(text.as_bytes()).expect("a message");
         let known = [0, self.draw.0 as u32].into_iter().take(self.below(3));
-        let route = asked::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, known);
+        let route = inquiry::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, known);
         format!("Route: {}\r\n", String::from_utf8_lossy(&route))
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use strowger_balancer::{Registry, Slot};
-use strowger_control::config::{Config, Wanted};
+use strowger_control::config::{Config, ConfigSource};
 use strowger_control::targets::{Changes, Lists, Services, Sources, TargetSets};
 use strowger_directory::{Directory, Gateways};
 use strowger_shard::{Action, Listeners, Snapshot};
@@ -54,7 +54,7 @@ impl Written {
     }
 
     fn load(&self, name: &str) -> Config {
-        let wanted = Wanted { file: Some(&self.file), member: Some(name) };
+        let wanted = ConfigSource { file: Some(&self.file), member: Some(name) };
         Config::load(wanted).unwrap_or_else(|error| panic!("{error}")).0
     }
 }
@@ -151,7 +151,7 @@ fn members_may_be_known_to_the_dns_only() {
 #[test]
 fn who_is_meant_must_be_said() {
     let written = Written::new(FILE);
-    let wanted = |member| Config::load(Wanted { file: Some(&written.file), member }).map(drop);
+    let wanted = |member| Config::load(ConfigSource { file: Some(&written.file), member }).map(drop);
     let error = wanted(Some("x1")).expect_err("there is none").to_string();
     assert!(
         error.contains("no server here is called \"x1\"") && error.contains("s1, s2, a1, a2, b1, b2, c1"),
@@ -161,7 +161,8 @@ fn who_is_meant_must_be_said() {
     let error = wanted(None).expect_err("for several").to_string();
     assert!(error.contains("say which one is meant with --as NAME"), "{error}");
     let alone = Written::new("[server]\ndomains = [\"example.com\"]\n");
-    let error = Config::load(Wanted { file: Some(&alone.file), member: Some("a1") }).expect_err("for one").to_string();
+    let error =
+        Config::load(ConfigSource { file: Some(&alone.file), member: Some("a1") }).expect_err("for one").to_string();
     assert!(error.contains("the configuration is for one server"), "{error}");
 }
 

@@ -33,7 +33,7 @@ pub struct Process {
 pub(super) enum Whole {
     Nothing,
     /// The sender lacks it.
-    Wanted,
+    ConfigSource,
     /// The receiver has been sent it.
     Sent,
 }
@@ -178,7 +178,7 @@ impl Envelope {
         let _ = write!(text, ";number={number};address={address}");
         text.extend_from_slice(match whole {
             Whole::Nothing => b"",
-            Whole::Wanted => b";all=wanted",
+            Whole::ConfigSource => b";all=wanted",
             Whole::Sent => b";all=sent",
         });
         text
@@ -203,7 +203,7 @@ impl Envelope {
                 (b"to", value) => to = Some(process(value)?),
                 (b"number", value) => number = Some(parse_decimal(value)?),
                 (b"address", value) => address = Some(core::str::from_utf8(value).ok()?.parse().ok()?),
-                (b"all", b"wanted") => whole = Whole::Wanted,
+                (b"all", b"wanted") => whole = Whole::ConfigSource,
                 (b"all", b"sent") => whole = Whole::Sent,
                 // Of a later version of the program.
                 _ => {}

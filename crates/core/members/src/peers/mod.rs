@@ -331,7 +331,7 @@ impl Peers {
         match to {
             // It is answered, and changes nothing else, so it may come as often as it likes.
             None if method == Method::Options => {
-                if whole == Whole::Wanted {
+                if whole == Whole::ConfigSource {
                     self.handle_want(process);
                 }
                 return SipStatus::OK;

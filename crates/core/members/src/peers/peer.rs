@@ -256,7 +256,7 @@ impl Peer {
         if self.beats.len() > BEATS {
             self.beats.pop_front();
         }
-        let whole = if wants_all { Whole::Wanted } else { Whole::Nothing };
+        let whole = if wants_all { Whole::ConfigSource } else { Whole::Nothing };
         let envelope = own.envelope(None, self.last_number, whole);
         let (listen, peer) = (own.listen, self.address);
         Request { envelope, listen, peer, changes: &[], body: &[] }.write(&own.key)

@@ -7,7 +7,7 @@ use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::{KeyRing, TagKey};
 use strowger_message::{Aor, AuthParams, Message};
 use strowger_proxy::Stateless;
-use strowger_proxy::asked::{self, Ask, Subject};
+use strowger_proxy::inquiry::{self, Ask, Subject};
 use strowger_shard::{Action, Route, Snapshot};
 
 use crate::network::{A, Arrived, B, C, Network, Plan, S1, S2, partition, user};
@@ -122,7 +122,7 @@ fn who_calls_somebody_who_has_moved_is_asked_once() {
 fn mark(key: [u8; 16], text: &str, ask: Ask) -> String {
     let message = Message::parse(text.as_bytes()).expect("a message");
     let ring = KeyRing::new(TagKey::new(key)).derive("branch");
-    let route = asked::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, []);
+    let route = inquiry::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, []);
     String::from_utf8(route.to_vec()).expect("text")
 }
 

@@ -35,8 +35,8 @@ struct Move {
     plans: [Plan; 2],
     old: usize,
     new: usize,
-    desk: Phone,
-    soft: Phone,
+    desk_phone: Phone,
+    soft_phone: Phone,
     caller: Phone,
 }
 
@@ -47,7 +47,7 @@ impl Move {
         let name = user(before, old, now, new);
         let network = Network::new(plans[0], |_, _| ());
         let caller = Phone::new(&user(before, A, now, A), 10);
-        Self { network, plans, old, new, desk: Phone::new(&name, 20), soft: Phone::new(&name, 21), caller }
+        Self { network, plans, old, new, desk_phone: Phone::new(&name, 20), soft_phone: Phone::new(&name, 21), caller }
     }
 
     fn tell(&mut self, told: Told) {
@@ -59,10 +59,10 @@ impl Move {
 
     /// Calls the user. All phones that ring are busy; which of both have rung, and what the caller is told.
     fn call(&mut self) -> ([bool; 2], Vec<u16>) {
-        let uri = format!("sip:{}@example.com", self.desk.user);
+        let uri = format!("sip:{}@example.com", self.desk_phone.user);
         let mut arrived = self.caller.call(&mut self.network, S1, &uri);
         let mut told = statuses(&arrived, &self.caller);
-        let rung = [&self.desk, &self.soft].map(|phone| requests(&arrived, "INVITE", phone).len());
+        let rung = [&self.desk_phone, &self.soft_phone].map(|phone| requests(&arrived, "INVITE", phone).len());
         assert!(rung.iter().all(|count| *count <= 1), "a phone is called twice: {}", summary(&arrived));
         arrived.retain(|arrived| arrived.sent.method() == "INVITE");
         assert_eq!(arrived.len(), rung.iter().sum::<usize>(), "nobody else is called: {}", summary(&arrived));
@@ -83,7 +83,7 @@ struct Case {
     begin: fn(&mut Move),
     /// Once some have been told.
     go_on: fn(&mut Move),
-    /// Which phones ring: the desk's, and the other.
+    /// Which phones ring: the desk phone, and the soft phone.
     rings: [bool; 2],
     /// Where it cannot be so.
     except: fn(Told) -> bool,
@@ -101,58 +101,58 @@ const fn nobody_knows_the_new_owner(told: Told) -> bool {
 const CASES: [Case; 9] = [
     Case {
         name: "registered before",
-        begin: |case| drop(case.desk.is_registered(&mut case.network, S2)),
+        begin: |case| drop(case.desk_phone.is_registered(&mut case.network, S2)),
         go_on: |_| (),
         rings: [true, false],
         except: never,
     },
     Case {
         name: "registered before and again",
-        begin: |case| drop(case.desk.is_registered(&mut case.network, S2)),
-        go_on: |case| drop(case.desk.is_registered(&mut case.network, S2)),
+        begin: |case| drop(case.desk_phone.is_registered(&mut case.network, S2)),
+        go_on: |case| drop(case.desk_phone.is_registered(&mut case.network, S2)),
         rings: [true, false],
         except: never,
     },
     Case {
         name: "registered now",
         begin: |_| (),
-        go_on: |case| drop(case.desk.is_registered(&mut case.network, S2)),
+        go_on: |case| drop(case.desk_phone.is_registered(&mut case.network, S2)),
         rings: [true, false],
         except: never,
     },
     Case {
         name: "one phone registered before, the other now",
-        begin: |case| drop(case.desk.is_registered(&mut case.network, S2)),
-        go_on: |case| drop(case.soft.is_registered(&mut case.network, S2)),
+        begin: |case| drop(case.desk_phone.is_registered(&mut case.network, S2)),
+        go_on: |case| drop(case.soft_phone.is_registered(&mut case.network, S2)),
         rings: [true, true],
         except: never,
     },
     Case {
         name: "one of two phones registered again",
         begin: |case| {
-            case.desk.is_registered(&mut case.network, S2);
-            case.soft.is_registered(&mut case.network, S1);
+            case.desk_phone.is_registered(&mut case.network, S2);
+            case.soft_phone.is_registered(&mut case.network, S1);
         },
-        go_on: |case| drop(case.soft.is_registered(&mut case.network, S2)),
+        go_on: |case| drop(case.soft_phone.is_registered(&mut case.network, S2)),
         rings: [true, true],
         except: never,
     },
     Case {
         name: "registered before and unregistered",
-        begin: |case| drop(case.desk.is_registered(&mut case.network, S2)),
-        go_on: |case| case.desk.unregister(&mut case.network, S2),
+        begin: |case| drop(case.desk_phone.is_registered(&mut case.network, S2)),
+        go_on: |case| case.desk_phone.unregister(&mut case.network, S2),
         rings: [false, false],
         except: never,
     },
     Case {
         name: "registered before, again, and unregistered",
         begin: |case| {
-            case.desk.is_registered(&mut case.network, S2);
-            case.soft.is_registered(&mut case.network, S2);
+            case.desk_phone.is_registered(&mut case.network, S2);
+            case.soft_phone.is_registered(&mut case.network, S2);
         },
         go_on: |case| {
-            case.desk.is_registered(&mut case.network, S2);
-            case.desk.unregister(&mut case.network, S1);
+            case.desk_phone.is_registered(&mut case.network, S2);
+            case.desk_phone.unregister(&mut case.network, S1);
         },
         rings: [false, true],
         except: never,
@@ -160,12 +160,12 @@ const CASES: [Case; 9] = [
     Case {
         name: "moved to another address with the instance that it had",
         begin: |case| {
-            case.desk.params = ";+sip.instance=\"<urn:uuid:desk>\"".to_owned();
-            case.desk.is_registered(&mut case.network, S2);
+            case.desk_phone.params = ";+sip.instance=\"<urn:uuid:desk-phone>\"".to_owned();
+            case.desk_phone.is_registered(&mut case.network, S2);
         },
         go_on: |case| {
-            case.desk.address = "192.0.2.29:5060".to_owned();
-            case.desk.is_registered(&mut case.network, S2);
+            case.desk_phone.address = "192.0.2.29:5060".to_owned();
+            case.desk_phone.is_registered(&mut case.network, S2);
         },
         rings: [true, false],
         except: never,
@@ -174,7 +174,7 @@ const CASES: [Case; 9] = [
         name: "registered when all had been told, and some have forgotten",
         begin: |case| {
             case.tell(Told::ALL);
-            case.desk.is_registered(&mut case.network, S2);
+            case.desk_phone.is_registered(&mut case.network, S2);
         },
         go_on: |_| (),
         rings: [true, false],
@@ -207,13 +207,13 @@ fn any_member_reaches_a_user_who_has_moved() {
     for this in MOVES {
         for through in [A, B, C, S1] {
             let mut case = Move::new(this);
-            case.desk.is_registered(&mut case.network, S2);
+            case.desk_phone.is_registered(&mut case.network, S2);
             case.tell(Told::ALL);
             case.network.replan(&[A, B, C], case.plans[1]);
-            case.soft.is_registered(&mut case.network, through);
-            let uri = format!("sip:{}@example.com", case.desk.user);
+            case.soft_phone.is_registered(&mut case.network, through);
+            let uri = format!("sip:{}@example.com", case.desk_phone.user);
             let arrived = case.caller.call(&mut case.network, through, &uri);
-            for phone in [&case.desk, &case.soft] {
+            for phone in [&case.desk_phone, &case.soft_phone] {
                 assert_eq!(requests(&arrived, "INVITE", phone).len(), 1, "{this:?} {through}: {}", summary(&arrived));
             }
         }
@@ -225,27 +225,27 @@ fn any_member_reaches_a_user_who_has_moved() {
 fn an_old_owner_that_is_dead_keeps_nobody_waiting() {
     for this in MOVES {
         let mut case = Move::new(this);
-        case.desk.is_registered(&mut case.network, S2);
+        case.desk_phone.is_registered(&mut case.network, S2);
         case.tell(Told::ALL);
         let old = case.old;
         case.network.kill(old);
-        let uri = format!("sip:{}@example.com", case.desk.user);
+        let uri = format!("sip:{}@example.com", case.desk_phone.user);
         if old == A {
             // It would serve the caller, too, who has not moved.
             case.caller.user = user(this.0, B, this.2, B);
         }
         let arrived = case.caller.call(&mut case.network, S1, &uri);
-        assert_eq!(requests(&arrived, "INVITE", &case.desk).len(), 0);
+        assert_eq!(requests(&arrived, "INVITE", &case.desk_phone).len(), 0);
         let arrived = case.network.wait(Duration::from_secs(3));
         assert_eq!(statuses(&arrived, &case.caller), [480], "{}", summary(&arrived));
 
-        case.desk.is_registered(&mut case.network, S2);
+        case.desk_phone.is_registered(&mut case.network, S2);
         let arrived = case.caller.call(&mut case.network, S1, &uri);
-        let invite = only(&arrived, "INVITE", &case.desk);
-        let arrived = case.network.answer(&invite, 200, &format!("Contact: <{}>\r\n", case.desk.contact()));
+        let invite = only(&arrived, "INVITE", &case.desk_phone);
+        let arrived = case.network.answer(&invite, 200, &format!("Contact: <{}>\r\n", case.desk_phone.contact()));
         assert_eq!(statuses(&arrived, &case.caller), [200], "at once");
         let arrived = case.caller.call(&mut case.network, S1, &uri);
-        let invite = only(&arrived, "INVITE", &case.desk);
+        let invite = only(&arrived, "INVITE", &case.desk_phone);
         let mut arrived = case.network.answer(&invite, 486, "");
         arrived.extend(case.network.wait(Duration::from_secs(5)));
         assert_eq!(statuses(&arrived, &case.caller).first(), Some(&486), "{}", summary(&arrived));
@@ -258,9 +258,9 @@ fn an_old_owner_that_is_dead_keeps_nobody_waiting() {
 fn a_removal_ends_where_it_is_passed_to() {
     for told in Told::combinations() {
         let mut case = Move::new(MOVES[0]);
-        case.desk.is_registered(&mut case.network, S2);
+        case.desk_phone.is_registered(&mut case.network, S2);
         case.tell(told);
-        case.desk.unregister(&mut case.network, S2);
+        case.desk_phone.unregister(&mut case.network, S2);
         let passed: u64 = case.network.servers.iter().map(|world| world.shard.counters().removals_passed).sum();
         assert!(passed <= 1, "{told:?}: {passed}");
         case.network.settle();

@@ -64,23 +64,23 @@ fn a_gruu_rings_its_device_from_everywhere_and_after_a_move() {
     let mut network = Network::new(Plan::settled(EVEN), |_, _| ());
     let mut alice = Phone::new(&user(EVEN, A, MORE, A), 10);
     let name = user(EVEN, B, MORE, C);
-    let (mut desk, mut soft) = (device(&name, 20), device(&name, 21));
-    soft.is_registered(&mut network, S2);
-    let answer = desk.is_registered(&mut network, S1);
+    let (mut desk_phone, mut soft_phone) = (device(&name, 20), device(&name, 21));
+    soft_phone.is_registered(&mut network, S2);
+    let answer = desk_phone.is_registered(&mut network, S1);
     let names = ["pub-gruu", "temp-gruu"].map(|name| gruu(&answer, name));
-    let ring = |network: &mut Network, alice: &mut Phone, desk: &Phone, soft: &Phone| {
+    let ring = |network: &mut Network, alice: &mut Phone, desk_phone: &Phone, soft_phone: &Phone| {
         for (name, through) in names.iter().flat_map(|name| [S1, A, B, C].map(|through| (name, through))) {
             let arrived = alice.call(network, through, name);
-            let invite = only(&arrived, "INVITE", desk);
-            assert_eq!(requests(&arrived, "INVITE", soft).len(), 0, "{name} {through}");
+            let invite = only(&arrived, "INVITE", desk_phone);
+            assert_eq!(requests(&arrived, "INVITE", soft_phone).len(), 0, "{name} {through}");
             assert_eq!(statuses(&network.answer(&invite, 486, ""), alice), [486]);
         }
     };
-    ring(&mut network, &mut alice, &desk, &soft);
+    ring(&mut network, &mut alice, &desk_phone, &soft_phone);
     network.replan(&[S1, S2, A, B, C], Plan::moving(EVEN, MORE));
-    ring(&mut network, &mut alice, &desk, &soft);
-    soft.is_registered(&mut network, S1);
-    ring(&mut network, &mut alice, &desk, &soft);
+    ring(&mut network, &mut alice, &desk_phone, &soft_phone);
+    soft_phone.is_registered(&mut network, S1);
+    ring(&mut network, &mut alice, &desk_phone, &soft_phone);
     let forged = names[1].replacen("sip:", "sip:A", 1);
     let arrived = alice.call(&mut network, S1, &forged);
     assert_eq!(statuses(&arrived, &alice), [404], "{}", summary(&arrived));

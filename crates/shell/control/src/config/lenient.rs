@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-use super::{Config, ConfigError, Control, Server, Wanted};
+use super::{Config, ConfigError, ConfigSource, Control, Server};
 
 /// What is looked for. Text that cannot be read must not speak of it: another server could be asked, or told, otherwise.
 const LOOKED_FOR: [&str; 5] = ["server", "data", "domains", "control", "socket"];
@@ -14,7 +14,7 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its faults leave open where the socket is.
-    pub fn load_leniently<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<ConfigError>), ConfigError> {
+    pub fn load_leniently<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<ConfigError>), ConfigError> {
         let wanted = wanted.into();
         let Some((path, text)) = super::read(wanted.file)? else { return Ok((Self::default(), None)) };
         let faults = match Self::parse(&text) {

@@ -38,7 +38,7 @@ pub use gateways::Unreached;
 pub(crate) use gateways::share_of;
 pub use kamailio::{Flavor as KamailioFlavor, Followed, Kamailio};
 pub use overload::{Class, Overload};
-pub use role::{Role, Wanted};
+pub use role::{ConfigSource, Role};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
 pub use stages::{FirstStage, SecondStage, StageMember};
@@ -508,14 +508,14 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its first fault.
-    pub fn load<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+    pub fn load<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let loaded = Self::load_any(wanted.into())?;
         loaded.0.needs_role()?;
         Ok(loaded)
     }
 
     /// As [`load`](Self::load), but it may be for several servers, none of which is meant.
-    fn load_any(wanted: Wanted<'_>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+    fn load_any(wanted: ConfigSource<'_>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let Some((path, text)) = read(wanted.file)? else { return Ok((Self::default().of(wanted)?, None)) };
         match Self::parse(&text).and_then(|config| config.of(wanted)) {
             Ok(config) => Ok((config, Some(path))),
@@ -524,7 +524,7 @@ impl Config {
     }
 
     /// What this is for the server that is meant; for all of them where only the machine's name is known, and no server has it.
-    fn of(self, wanted: Wanted<'_>) -> Result<Self, ConfigError> {
+    fn of(self, wanted: ConfigSource<'_>) -> Result<Self, ConfigError> {
         let fault = |Fault { key, message }| ConfigError { file: None, line: None, key, message, others: Vec::new() };
         match wanted.member {
             Some(name) if self.has_stages() => self.played_by(name).map_err(fault),

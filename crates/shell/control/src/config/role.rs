@@ -14,14 +14,14 @@ use super::{Auth, Cdr, Config, Mode, OneOrMany, Store};
 
 /// Which configuration is meant: a file, and of one that serves several servers who reads it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
+pub struct ConfigSource<'a> {
     /// The file; none for the one in the current folder, where there is one.
     pub file: Option<&'a Path>,
     /// The name of the server; none for the machine's.
     pub member: Option<&'a str>,
 }
 
-impl<'a, P: AsRef<Path> + ?Sized> From<Option<&'a P>> for Wanted<'a> {
+impl<'a, P: AsRef<Path> + ?Sized> From<Option<&'a P>> for ConfigSource<'a> {
     fn from(file: Option<&'a P>) -> Self {
         Self { file: file.map(AsRef::as_ref), member: None }
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{Fault, Source};
 use super::values::Password;
-use super::{Config, ConfigError, Wanted};
+use super::{Config, ConfigError, ConfigSource};
 
 /// The longest password that is read from a file.
 const MAX_PASSWORD: usize = 1024;
@@ -15,7 +15,7 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its first fault.
-    pub fn load_with_secrets<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+    pub fn load_with_secrets<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let loaded = Self::load_secrets(wanted.into(), true)?;
         loaded.0.needs_role()?;
         Ok(loaded)
@@ -26,11 +26,11 @@ impl Config {
     ///
     /// # Errors
     /// The file cannot be read, or its first fault.
-    pub fn load_for_check<'a>(wanted: impl Into<Wanted<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+    pub fn load_for_check<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         Self::load_secrets(wanted.into(), false)
     }
 
-    fn load_secrets(wanted: Wanted<'_>, with_variables: bool) -> Result<(Self, Option<PathBuf>), ConfigError> {
+    fn load_secrets(wanted: ConfigSource<'_>, with_variables: bool) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let (mut config, read) = Self::load_any(wanted)?;
         match config.read_secrets(with_variables) {
             Ok(()) => Ok((config, read)),

@@ -17,11 +17,11 @@ use super::{Counters, DnsConfig, MAX_UNDER_WAY, MAX_WAITING, Reach, Reply, Serve
 /// One question with the one who asked it.
 pub(super) struct Request {
     pub(super) question: Question,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ConfigSource,
 }
 
 /// What is wanted of a name.
-pub(super) enum Wanted {
+pub(super) enum ConfigSource {
     /// Where it is.
     Places(Reply),
     /// Which servers its SRV records name.
@@ -30,7 +30,7 @@ pub(super) enum Wanted {
     Addresses(ServersReply),
 }
 
-impl Wanted {
+impl ConfigSource {
     /// Answers that there is no answer.
     pub(super) fn refuse(self) {
         match self {
@@ -95,9 +95,9 @@ impl<R: Records> Desk<R> {
             return wanted.refuse();
         }
         let reply = match wanted {
-            Wanted::Places(reply) => reply,
-            Wanted::Servers(reply) => return self.ask_for_servers(question, reply),
-            Wanted::Addresses(reply) => return self.ask_for_addresses(question, reply),
+            ConfigSource::Places(reply) => reply,
+            ConfigSource::Servers(reply) => return self.ask_for_servers(question, reply),
+            ConfigSource::Addresses(reply) => return self.ask_for_addresses(question, reply),
         };
         self.waiters += 1;
         if let Some(others) = self.waiting.get_mut(&question) {

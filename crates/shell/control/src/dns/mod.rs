@@ -22,7 +22,7 @@ use strowger_foundation::Transport;
 use strowger_locate::{Answer, Failure, Question};
 use tokio::sync::mpsc;
 
-use desk::{Desk, Request, Wanted};
+use desk::{ConfigSource, Desk, Request};
 use records::Hickory;
 
 /// Questions that wait to be taken up by the resolver's thread at most; further ones are answered [`Failure::NoAnswer`] at once.
@@ -219,19 +219,19 @@ impl DnsResolver {
             self.counters.missing.fetch_add(1, Ordering::Relaxed);
             return reply(Err(Failure::NoSuchName), Duration::ZERO);
         }
-        self.request(Request { question, wanted: Wanted::Places(reply) });
+        self.request(Request { question, wanted: ConfigSource::Places(reply) });
     }
 
     /// Has it answered which servers the SRV records of the question's domain name: those of its transport, else of the one
     /// that NAPTR records or we prefer. `reply` is called as with [`ask`](Self::ask).
     pub fn ask_for_servers(&self, question: Question, reply: ServersReply) {
-        self.request(Request { question, wanted: Wanted::Servers(reply) });
+        self.request(Request { question, wanted: ConfigSource::Servers(reply) });
     }
 
     /// Has it answered which addresses the question's host has, each as a server of its own at the question's port. `reply` is
     /// called as with [`ask`](Self::ask).
     pub fn ask_for_addresses(&self, question: Question, reply: ServersReply) {
-        self.request(Request { question, wanted: Wanted::Addresses(reply) });
+        self.request(Request { question, wanted: ConfigSource::Addresses(reply) });
     }
 
     fn request(&self, request: Request) {

@@ -62,18 +62,18 @@ impl<'m> Subject<'m> {
     }
 }
 
-/// What tells a binding of an address of record from others, as members with one key agree on: see [`Asked::excepts`].
+/// What tells a binding of an address of record from others, as members with one key agree on: see [`Inquiry::excepts`].
 pub type BindingId = u32;
 
 /// What a Route of a member asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct Inquiry<'a> {
     /// What.
     pub ask: Ask,
     except: &'a [u8],
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Inquiry<'a> {
     /// Reads the parameters of a Route of ours; `None` where no member wrote them for this request.
     #[must_use]
     pub fn read(ring: &KeyRing, subject: &Subject<'_>, uri: &SipUri<'a>) -> Option<Self> {
@@ -138,9 +138,9 @@ mod tests {
     const INVITE: Subject<'_> = Subject { method: b"INVITE", call_id: b"call", uri: b"sip:bob@example.com" };
 
     /// Reads a Route, and hands on what it asks.
-    fn asked<T>(ring: &KeyRing, subject: &Subject<'_>, route: &[u8], then: impl Fn(Option<Asked<'_>>) -> T) -> T {
+    fn asked<T>(ring: &KeyRing, subject: &Subject<'_>, route: &[u8], then: impl Fn(Option<Inquiry<'_>>) -> T) -> T {
         let Some(Uri::Sip(uri)) = NameAddr::parse(route).and_then(|route| route.parse_uri()) else { panic!("a Route") };
-        then(Asked::read(ring, subject, &uri))
+        then(Inquiry::read(ring, subject, &uri))
     }
 
     #[test]
