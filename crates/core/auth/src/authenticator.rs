@@ -134,7 +134,7 @@ impl Authenticator {
         challenge: &Challenge<'_>,
     ) -> Reply<'b> {
         let Challenge { header, realm, stale, request } = *challenge;
-        let nonce = NonceId::issue(now, request).to_text(&self.nonces, self.windows.seed());
+        let nonce = self.windows.issue(now, request).to_text(&self.nonces, self.windows.seed());
         let realm = quoted(realm);
         let stale: &[u8] = if stale { b", stale=true" } else { b"" };
         //= rfc7616#3.3

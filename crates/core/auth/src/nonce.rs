@@ -20,24 +20,33 @@ const WINDOW_BITS: u32 = 13;
 /// retransmissions (RFC 3261 §8.2.7). A nonce counts as issued when its window is over: it is good for its age at least.
 pub const NONCE_WINDOW: Duration = Duration::from_millis(1 << WINDOW_BITS);
 
-/// The bits that tell the requests of one window apart.
-const REQUEST_BITS: u32 = 37;
+/// The bits that tell the nonces of one window apart: first of its groups, then of requests.
+const WITHIN_BITS: u32 = 37;
+/// The bits that tell the requests of one group apart.
+const REQUEST_BITS: u32 = 34;
 const REQUEST_MASK: u64 = (1 << REQUEST_BITS) - 1;
 
-/// What tells nonces of a process apart, ordered by the window of issue: 27 bits of it (34 years), 37 of the request. Should two ever
-/// be the same (of 100,000 requests in one window, one pair in thirty windows), then whoever comes second is asked once more.
+/// What tells nonces of a process apart, ordered by the window of issue: 27 bits of it (34 years), 3 of the group within it, 34 of the
+/// request. Should two ever be the same (of 100,000 requests in one window, one pair in three or four windows), then whoever comes second is
+/// asked once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NonceId(u64);
 
 impl NonceId {
     pub(crate) fn issue(now: Timestamp, request: u64) -> Self {
-        const MAX_WINDOW: u64 = (1 << (u64::BITS - REQUEST_BITS)) - 1;
+        const MAX_WINDOW: u64 = (1 << (u64::BITS - WITHIN_BITS)) - 1;
         let window = (now.as_millis() >> WINDOW_BITS).min(MAX_WINDOW);
-        Self(window << REQUEST_BITS | request & REQUEST_MASK)
+        Self(window << WITHIN_BITS | request & REQUEST_MASK)
     }
 
-    /// The number of the window of issue.
-    pub(crate) const fn window(self) -> u64 {
+    /// The same, as of this group where its own is an earlier one.
+    pub(crate) const fn not_before(self, group: u64) -> Self {
+        if self.group() < group { Self(group << REQUEST_BITS | self.0 & REQUEST_MASK) } else { self }
+    }
+
+    /// The number of the group: its process begins one with each window of issue, and within it as often as it has to tell what it issued
+    /// before from what it issues from now on.
+    pub(crate) const fn group(self) -> u64 {
         self.0 >> REQUEST_BITS
     }
 
@@ -51,7 +60,7 @@ impl NonceId {
 
     /// The end of the window of issue.
     pub(crate) const fn issued_ms(self) -> u64 {
-        (self.0 >> REQUEST_BITS).wrapping_add(1) << WINDOW_BITS
+        (self.0 >> WITHIN_BITS).wrapping_add(1) << WINDOW_BITS
     }
 
     /// The nonce, sealed with the current key. `life` sets one life of the process apart from the next: nonces whose uses

@@ -28,6 +28,8 @@ const USES_AT_ONCE: usize = 256;
 const MAX_USES: usize = 65_536;
 /// Members whose nonces are accepted.
 const MAX_OTHERS: usize = 32;
+/// Groups by which a nonce may be ahead of its time: as many as eight windows have, a minute.
+const MAX_AHEAD: u64 = 64;
 /// What no [record](NonceWindows::handle_uses) of something else begins with.
 const KIND: u8 = b'N';
 
@@ -61,7 +63,7 @@ struct Other {
     windows: NonceWindows,
     /// The number of its next message.
     next_number: u64,
-    /// Of nonces up to this window of issue not all uses are known.
+    /// Of nonces up to this group not all uses are known.
     unknown_until: Option<u64>,
     /// When it was last heard.
     heard: Timestamp,
@@ -83,7 +85,7 @@ pub(crate) struct Shared {
     key: TagKey,
     untold: Mutex<Untold>,
     others: RwLock<Vec<Other>>,
-    /// Of own nonces before this window of issue others may have accepted some, and not have been able to say so.
+    /// Of own nonces before this group others may have accepted some, and not have been able to say so.
     unknown_before: AtomicU64,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -97,17 +99,24 @@ impl fmt::Debug for Shared {
 impl Shared {
     /// Whether all uses of an own nonce are known.
     pub(crate) fn is_known(&self, id: NonceId) -> bool {
-        id.window() >= self.unknown_before.load(Ordering::Relaxed)
+        id.group() >= self.unknown_before.load(Ordering::Relaxed)
+    }
+
+    /// A new nonce, whose uses are all known: else who is challenged would be challenged again and again. Only where something is missed all
+    /// the time it is not: it would be good for ever longer.
+    pub(crate) fn issue(&self, now: Timestamp, request: u64) -> NonceId {
+        let new = NonceId::issue(now, request);
+        let unknown_before = self.unknown_before.load(Ordering::Relaxed);
+        new.not_before(unknown_before.min(new.group().saturating_add(MAX_AHEAD)))
     }
 
     /// Something that another member has said is missing: it may have been that a nonce of this one was used.
     fn note_missing(&self, now: Timestamp) {
-        let next = NonceId::issue(now, 0).window().saturating_add(1);
-        if self.unknown_before.fetch_max(next, Ordering::Relaxed) < next {
-            // The others are to hear of it now.
-            self.untold.lock().unwrap_or_else(PoisonError::into_inner).last = None;
-            self.wake();
-        }
+        let next = |before| Some(NonceId::issue(now, 0).not_before(before).group().saturating_add(1));
+        let _ = self.unknown_before.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        // The others are to hear of it now.
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).last = None;
+        self.wake();
     }
 
     /// A count of an own nonce was used.
@@ -181,7 +190,7 @@ impl NonceWindows {
         let mut bytes = vec![KIND];
         write_issuer(&mut bytes, shared.own);
         bytes.extend_from_slice(&untold.last_number.to_be_bytes());
-        bytes.extend_from_slice(&NonceId::issue(now, 0).window().to_be_bytes());
+        bytes.extend_from_slice(&shared.issue(now, 0).group().to_be_bytes());
         bytes.extend_from_slice(&shared.unknown_before.load(Ordering::Relaxed).to_be_bytes());
         for Use { issuer, id, nc } in untold.uses.drain(..count) {
             write_issuer(&mut bytes, issuer);
@@ -241,7 +250,7 @@ impl NonceWindows {
             others.iter().find_map(|other| NonceId::from_text(text, ring, other.windows.seed()).map(|id| (other, id)));
         let Some((other, id)) = found else { return false };
         let is_fresh = |at: Timestamp| now.saturating_since(at) < FRESH_FOR;
-        let is_known = other.unknown_until.is_none_or(|until| id.window() > until);
+        let is_known = other.unknown_until.is_none_or(|until| id.group() > until);
         if !is_known || !is_fresh(other.heard) || !other.told.is_some_and(is_fresh) {
             return false;
         }
@@ -256,13 +265,13 @@ impl NonceWindows {
 
 /// Takes note of a message; `false` where it is of a process that is no more.
 fn note_heard(others: &mut Vec<Other>, now: Timestamp, shared: &Shared, message: &Heard) -> bool {
-    let Heard { from, number, window, unknown_before, .. } = *message;
+    let Heard { from, number, group, unknown_before, .. } = *message;
     let unknown = unknown_before.checked_sub(1);
     let known = others.iter().position(|other| other.issuer.member == from.member);
     if let Some(known) = known.and_then(|at| others.get_mut(at)).filter(|known| known.issuer == from) {
         if number >= known.next_number {
             if number > known.next_number {
-                known.unknown_until = Some(window);
+                known.unknown_until = Some(group);
                 shared.note_missing(now);
             }
             known.unknown_until = known.unknown_until.max(unknown);
@@ -286,7 +295,7 @@ fn note_heard(others: &mut Vec<Other>, now: Timestamp, shared: &Shared, message:
         windows: NonceWindows::new(STRIPES, from.life(&shared.key)),
         next_number: number.saturating_add(1),
         // The first message of a process follows none that could be missing.
-        unknown_until: (number > 1).then_some(window).max(unknown),
+        unknown_until: (number > 1).then_some(group).max(unknown),
         heard: now,
         told: None,
     });
@@ -300,9 +309,9 @@ const STRIPES: usize = 16;
 struct Heard {
     from: Issuer,
     number: u64,
-    /// The window of its nonces when it was written.
-    window: u64,
-    /// It does not know all uses of its nonces before this window.
+    /// The group of its nonces when it was written.
+    group: u64,
+    /// It does not know all uses of its nonces before this group.
     unknown_before: u64,
     uses: Vec<Use>,
 }
@@ -310,14 +319,14 @@ struct Heard {
 impl Heard {
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        let (from, number, window, unknown_before) =
+        let (from, number, group, unknown_before) =
             (reader.issuer()?, reader.number()?, reader.number()?, reader.number()?);
         let mut uses = Vec::new();
         while !reader.0.is_empty() {
             let (issuer, id, nc) = (reader.issuer()?, reader.number()?, reader.number()?);
             uses.push(Use { issuer, id: NonceId::from_bits(id), nc: u32::try_from(nc).ok() });
         }
-        Some(Self { from, number, window, unknown_before, uses })
+        Some(Self { from, number, group, unknown_before, uses })
     }
 }
 

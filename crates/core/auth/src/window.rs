@@ -69,6 +69,11 @@ impl NonceWindows {
         })
     }
 
+    /// A new nonce for a request.
+    pub(crate) fn issue(&self, now: Timestamp, request: u64) -> NonceId {
+        self.shares().map_or_else(|| NonceId::issue(now, request), |shared| shared.issue(now, request))
+    }
+
     pub(crate) const fn seed(&self) -> u64 {
         self.seed
     }

@@ -1,6 +1,6 @@
 //! Members that tell each other which nonces were used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -36,7 +36,7 @@ impl Member {
     }
 
     fn nonce(&self, ms: u64, request: u64) -> Vec<u8> {
-        NonceId::issue(at(ms), request).to_text(&ring(), self.windows.seed()).to_vec()
+        self.windows.issue(at(ms), request).to_text(&ring(), self.windows.seed()).to_vec()
     }
 
     /// As the authenticator does it.
@@ -126,6 +126,27 @@ fn who_missed_something_accepts_no_nonce_of_that_time() {
 }
 
 #[test]
+fn who_is_challenged_after_something_was_missed_is_not_challenged_again() {
+    let mut members = three();
+    let old = members[1].nonce(1, 1);
+    members[0] = Member::begun(1, members[0].issuer.began_ms + 1_000);
+    exchange(&members, 2);
+    assert!(!members[1].accepts(3, &old, Some(1)), "the process that is gone may have accepted it");
+    let new = members[1].nonce(4, 2);
+    assert!(members[1].accepts(5, &new, Some(1)), "in the same window of issue");
+    exchange(&members, 6);
+    assert!(members[2].accepts(7, &new, Some(2)) && !members[2].accepts(7, &new, Some(1)));
+    // Who joins now has not heard of its first use.
+    let mut joined = Member::new(4);
+    let message = members[1].windows.poll_uses(at(600)).expect("it is time");
+    joined.windows.handle_uses(at(600), &message);
+    joined.windows.note_told(None, at(600));
+    assert!(!joined.accepts(601, &new, Some(1)));
+    let ahead = members[1].nonce(8_192, 3);
+    assert!(members[1].accepts(8_200, &ahead, Some(1)));
+}
+
+#[test]
 fn nonces_end_with_the_process_that_issued_them() {
     let mut members = three();
     let nonce = members[0].nonce(1, 1);
@@ -173,6 +194,8 @@ enum Step {
         issuer: usize,
         request: u64,
         nc: u32,
+        /// It is the first nonce that the request got, and not the one that it would get now.
+        is_old: bool,
     },
     Exchange,
     /// What one says gets to one of the others only, or to none.
@@ -184,8 +207,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..3usize, 0..3usize, 0..4u64, 1..4u32)
-            .prop_map(|(to, issuer, request, nc)| Step::Answer { to, issuer, request, nc }),
+        6 => (0..3usize, 0..3usize, 0..4u64, 1..4u32, any::<bool>())
+            .prop_map(|(to, issuer, request, nc, is_old)| Step::Answer { to, issuer, request, nc, is_old }),
         3 => Just(Step::Exchange),
         1 => (0..3usize, prop::option::of(0..3usize)).prop_map(|(from, to)| Step::Lose { from, to }),
     ]
@@ -196,18 +219,21 @@ proptest! {
     #[test]
     fn nothing_is_accepted_twice_once_it_was_told(steps in prop::collection::vec(step(), 1..80)) {
         let members = three();
-        // At first all of one window, so that nonces are the same.
+        let mut first = BTreeMap::new();
         let mut told = BTreeSet::new();
         let mut fresh = BTreeSet::new();
         for (at_step, step) in (1u64..).zip(&steps) {
             // Each exchange says something: what is missing is then noticed.
             let ms = at_step * 600;
             match *step {
-                Step::Answer { to, issuer, request, nc } => {
-                    let nonce = members[issuer].nonce(1, request);
+                Step::Answer { to, issuer, request, nc, is_old } => {
+                    // All of one window, so that a request gets the same nonce again where nothing was missed.
+                    let new = members[issuer].nonce(1, request);
+                    let old = first.entry((issuer, request)).or_insert_with(|| new.clone()).clone();
+                    let nonce = if is_old { old } else { new };
                     if members[to].accepts(ms, &nonce, Some(nc)) {
-                        prop_assert!(!told.contains(&(issuer, request, nc)), "twice");
-                        fresh.insert((issuer, request, nc));
+                        prop_assert!(!told.contains(&(nonce.clone(), nc)), "twice");
+                        fresh.insert((nonce, nc));
                     }
                 }
                 Step::Exchange => {
