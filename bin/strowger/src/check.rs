@@ -25,6 +25,9 @@ use crate::text::count;
 use crate::{gateways, key};
 use connect::Tried;
 
+/// What holds for all servers of a configuration for several, before one of them is meant.
+const OF_ALL: [&str; 4] = ["configuration", "domains", "passwords", "names"];
+
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
         print!("{}", Config::schema());
@@ -71,6 +74,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     facts.insert(place, ("gateways", known.as_ref().map_or_else(Clone::clone, gateways::shown)));
     facts.push(("key", shown_key(&config, key.as_deref())));
     if let Some(shown) = stages::shown(&config) {
+        if config.role().is_none() {
+            facts.retain(|(name, _)| OF_ALL.contains(name));
+        }
         facts.insert(1, ("stages", shown));
     }
     if arguments.connect {

@@ -435,7 +435,7 @@ impl Server {
         self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
-        self.note_move(&snapshot);
+        let warning = self.note_move(&snapshot);
         self.publish(Snapshot { limits: self.snapshot.limits, ..snapshot });
         let users = count(self.snapshot.directory.users() as u64, "user");
         let routes = count(self.snapshot.routes.len() as u64, "route");
@@ -445,7 +445,7 @@ impl Server {
         };
         // Which file: who asks may have another one in mind.
         let file = read.as_deref().map_or("defaults, for there is no file".into(), Path::to_string_lossy);
-        Ok(format!("reloaded {file}: {users}, {routes}{undone}"))
+        Ok(format!("reloaded {file}: {users}, {routes}{undone}{warning}"))
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) fn shown(config: &Config) -> Option<String> {
     }
     lines.push(match config.role() {
         Some(role) => format!("this is {}", role.name),
-        None => "what follows holds for all of them; --as NAME shows one".to_owned(),
+        None => "--as NAME shows what one of them does".to_owned(),
     });
     Some(lines.join("\n"))
 }

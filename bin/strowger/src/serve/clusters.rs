@@ -8,6 +8,7 @@ use strowger_control::protocol::{ClusterShare, Clusters, Reweighing, Share};
 use strowger_shard::Snapshot;
 
 use super::Server;
+use crate::text::clock;
 
 /// After how long requests count half.
 const HALF_LIFE: Duration = Duration::from_secs(300);
@@ -21,16 +22,28 @@ impl Server {
         }
     }
 
-    /// Takes note of when users have begun to move.
-    pub(super) fn note_move(&mut self, next: &Snapshot) {
+    /// Takes note of when users have begun to move; what an operator should know where the move before was not over.
+    pub(super) fn note_move(&mut self, next: &Snapshot) -> String {
         let before = |snapshot: &Snapshot| {
             let clusters = snapshot.clusters.as_ref()?;
             clusters.before.clone().map(|before| (before, clusters.partition.clone()))
         };
         let (was, will) = (before(&self.snapshot), before(next));
+        let mut warning = String::new();
         if will != was {
+            let lasts = self.config.registrar.expires.max.0;
+            let left =
+                self.moving_since.map(|since| lasts.saturating_sub(since.elapsed())).filter(|left| !left.is_zero());
+            if let Some(left) = left {
+                let left = clock(left.as_secs_f64());
+                warning = format!(
+                    "; BUT users of the last move may not have registered again until {left} from now, and are not found where they were \
+                     any more"
+                );
+            }
             self.moving_since = will.map(|_| Instant::now());
         }
+        warning
     }
 
     /// What they have now, and would have.

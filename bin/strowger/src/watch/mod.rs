@@ -33,7 +33,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Resul
     let zone = Zone::new(watch.server.0, &watch.zone.0, &key, watch.timeout.0);
     let zone = zone.map_err(|message| located("watch.zone", message))?;
     log::start(&config.log);
-    keep(plan::of(watch), &zone, arguments)
+    keep(plan::of(watch), (&zone, watch), arguments)
 }
 
 fn read_key(watch: &Watch) -> Result<Key, String> {
@@ -44,18 +44,18 @@ fn read_key(watch: &Watch) -> Result<Key, String> {
 }
 
 /// Keeps the zone until something ends it.
-fn keep(plan: Plan, zone: &Zone, arguments: &WatchArguments) -> Result<(), Failure> {
+fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) -> Result<(), Failure> {
     let until = if arguments.once { Until::Settled } else { Until::Stopped };
     let mut failed = None;
     let mut is_last_kept = false;
     let tell = |plan: &Plan, event: Event| {
-        let told = if arguments.json { report::print(plan, &event) } else { report::log(plan, &event) };
+        let told = if arguments.json { report::print(plan, &event) } else { report::log(plan, watch, &event) };
         if let Err(error) = told {
             failed = Some(Failure::Output(error));
             return ControlFlow::Break(());
         }
         match event {
-            Event::Silent if arguments.once => failed = Some(Failure::No("the name server does not answer".to_owned())),
+            Event::Silent if arguments.once => failed = Some(Failure::No(report::silence(watch))),
             Event::Refused { why } if arguments.once => failed = Some(Failure::No(why)),
             Event::LastKept { .. } => is_last_kept = true,
             _ => {}

@@ -4,13 +4,14 @@ use std::io::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
+use strowger_control::config::Watch;
 use strowger_watch::{Data, Event, Plan, RecordSet};
 
 use crate::utc;
 
 /// Writes it into the log.
 #[expect(clippy::unnecessary_wraps, reason = "it stands in the place of `print`, which can fail")]
-pub(super) fn log(plan: &Plan, event: &Event) -> io::Result<()> {
+pub(super) fn log(plan: &Plan, watch: &Watch, event: &Event) -> io::Result<()> {
     match event {
         Event::Up { server } => tracing::info!("{} is alive", server_of(plan, *server)),
         Event::Down { server } => {
@@ -28,11 +29,16 @@ pub(super) fn log(plan: &Plan, event: &Event) -> io::Result<()> {
             "{}: somebody else has put back {data}, whose server is dead; it is left there",
             set_of(plan, *set)
         ),
-        Event::Silent => tracing::error!("the name server does not answer: the zone stays as it is; trying again"),
+        Event::Silent => tracing::error!("{}: the zone stays as it is; trying again", silence(watch)),
         Event::Answers => tracing::info!("the name server answers again"),
         Event::Refused { why } => tracing::error!("{why}; trying again"),
     }
     Ok(())
+}
+
+/// Who does not answer.
+pub(super) fn silence(watch: &Watch) -> String {
+    format!("the name server {} (watch.server) does not answer by TCP within {}", watch.server.0, watch.timeout)
 }
 
 /// Prints it as a line of JSON.

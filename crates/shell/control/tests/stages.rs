@@ -171,6 +171,11 @@ fn what_does_not_fit_is_refused_where_it_stands() {
     let cases = [
         ("name = \"s2\"", "name = \"a1\"", "is the name of another one"),
         ("address = \"192.0.2.2:5060\"", "address = \"192.0.2.11:5060\"", "192.0.2.11:5060 is another server's, too"),
+        (
+            "peer = \"192.0.2.22:7000\"",
+            "peer = \"192.0.2.21:5064\"",
+            "members[1].peer: 192.0.2.21:5064 is where another member listens",
+        ),
         ("number = 7", "number = 1", "1 is another member's"),
         ("address = \"192.0.2.1:5060\"", "address = \"0.0.0.0:5060\"", "is none that others can send to"),
         ("name = \"c\"", "name = \"b\"", "\"b\" is the name of another one"),

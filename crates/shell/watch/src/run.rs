@@ -50,6 +50,11 @@ async fn watch(plan: Plan, zone: &Zone, until: Until, mut tell: impl FnMut(&Plan
     let start = Instant::now();
     let now = || Timestamp::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut tasks = JoinSet::new();
+    if let Err(Trouble::Refused(why)) = zone.check().await
+        && tell(&plan, Event::Refused { why }).is_break()
+    {
+        return false;
+    }
     let mut watcher = Watcher::new(plan.clone(), now());
     loop {
         while let Some(output) = watcher.poll_output() {

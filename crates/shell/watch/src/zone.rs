@@ -76,6 +76,22 @@ impl Zone {
         Ok(Self { server, origin: name(origin)?, signer, timeout })
     }
 
+    /// Changes nothing, and finds out whether the key is known there: else nobody would learn that it is not before a server dies.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses the key.
+    pub async fn check(&self) -> Result<(), Trouble> {
+        let mut message = Message::query();
+        message.metadata.op_code = OpCode::Update;
+        message.metadata.recursion_desired = false;
+        message.add_query(Query::query(self.origin.clone(), RecordType::SOA));
+        let response = self.ask(message).await?;
+        match response.response_code {
+            ResponseCode::NoError => Ok(()),
+            code => Err(self.refusal(&format!("the zone {}", self.origin), code)),
+        }
+    }
+
     /// Reads a record set.
     ///
     /// # Errors
@@ -107,10 +123,7 @@ impl Zone {
             ResponseCode::NXRRSet | ResponseCode::YXRRSet | ResponseCode::NXDomain | ResponseCode::YXDomain => {
                 Err(Trouble::Changed)
             }
-            code => {
-                let remedy = "allow the key to update the zone (allow-update or update-policy in named.conf)";
-                Err(Trouble::Refused(format!("{} refuses to change {set}: {code}; {remedy}", self.server)))
-            }
+            code => Err(self.refusal(&set.to_string(), code)),
         }
     }
 
@@ -160,11 +173,17 @@ impl Zone {
         exchange.send(DnsRequest::from(message)).first_answer().await
     }
 
+    fn refusal(&self, what: &str, code: ResponseCode) -> Trouble {
+        let remedy = "allow the key to update the zone (allow-update or update-policy in named.conf)";
+        Trouble::Refused(format!("{} refuses to change {what}: {code}; {remedy}", self.server))
+    }
+
     fn trouble(&self, error: &NetError) -> Trouble {
         match error {
-            NetError::Proto(error) => {
-                let remedy = "check that both have the same key and the same time";
-                Trouble::Refused(format!("what {} answers has no sound signature: {error}; {remedy}", self.server))
+            // What the library says of it is no help: it is nearly always the key.
+            NetError::Proto(_) => {
+                let remedy = "check that both have the same key (watch.key_file) and the same time";
+                Trouble::Refused(format!("what {} answers is not signed with the key; {remedy}", self.server))
             }
             _ => Trouble::Silent,
         }

@@ -137,7 +137,7 @@ fn who_is_challenged_after_something_was_missed_is_not_challenged_again() {
     exchange(&members, 6);
     assert!(members[2].accepts(7, &new, Some(2)) && !members[2].accepts(7, &new, Some(1)));
     // Who joins now has not heard of its first use.
-    let mut joined = Member::new(4);
+    let joined = Member::new(4);
     let message = members[1].windows.poll_uses(at(600)).expect("it is time");
     joined.windows.handle_uses(at(600), &message);
     joined.windows.note_told(None, at(600));

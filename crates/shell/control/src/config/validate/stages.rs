@@ -140,6 +140,17 @@ impl Config {
                 return Err(Fault::new(format!("{}[{place}].number", key("members")), message));
             }
         }
+        let mut peers = BTreeSet::new();
+        for (place, member) in cluster.members.iter().enumerate().filter(|_| cluster.store.0.is_empty()) {
+            let peer = member.peer();
+            if !peers.insert(peer) {
+                let message = format!(
+                    "{peer} is where another member listens for the others; write another one, as peer = \"{}:5065\"",
+                    peer.ip()
+                );
+                return Err(Fault::new(format!("{}[{place}].peer", key("members")), message));
+            }
+        }
         self.validate_sharing(at, cluster)
     }
 
