@@ -1,7 +1,7 @@
 //! Who of a set is there for a request.
 
 use crate::hash::mix;
-use crate::health::{DOWN, WHOLE_SHARE};
+use crate::health::{DRAINING, WHOLE_SHARE};
 use crate::order::{Advice, Basis, Pick};
 use crate::policy::Policy;
 use crate::rank::{AVOIDED, PASSED_OVER, WEIGHS_NOTHING};
@@ -26,13 +26,9 @@ impl Standing {
     fn of(set: &Set, pick: &Pick<'_>, at: usize, part: &Part) -> Self {
         let target = &part.target;
         if !part.enabled || target.health().has(set.barred) {
-            return Self::Out;
+            return Self::of_barred(set, pick, at, part);
         }
         let is_full = pick.begins_call && target.calls() >= part.capacity;
-        if set.config().tries_down && target.health().has(DOWN) {
-            let is_tried = !is_full && (pick.advice)(at) == Advice::Free;
-            return if is_tried { Self::Avoided } else { Self::Out };
-        }
         match (pick.advice)(at) {
             Advice::Free if is_full => Self::Full,
             Advice::Free if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
@@ -41,6 +37,15 @@ impl Standing {
             // Nor is who is full a last resort.
             Advice::Avoid | Advice::LeaveAlone => Self::Out,
         }
+    }
+
+    /// Of one that is kept out: by the operator, or for answering no probe, which may be no reason.
+    #[cold]
+    fn of_barred(set: &Set, pick: &Pick<'_>, at: usize, part: &Part) -> Self {
+        let target = &part.target;
+        let is_tried = part.enabled && set.config().tries_down && !target.health().has(DRAINING);
+        let is_full = pick.begins_call && target.calls() >= part.capacity;
+        if is_tried && !is_full && (pick.advice)(at) == Advice::Free { Self::Avoided } else { Self::Out }
     }
 }
 

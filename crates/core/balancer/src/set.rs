@@ -205,7 +205,7 @@ impl Set {
         let first_weight = weights.next();
         let is_even = weights.all(|weight| Some(weight) == first_weight);
         let new_work = u64::from(preset(&config).of(MethodClass::Invite));
-        let barred = if config.probe.is_some() && !config.tries_down { DRAINING | DOWN } else { DRAINING };
+        let barred = if config.probe.is_some() { DRAINING | DOWN } else { DRAINING };
         let (turns, budget) = (Turns::default(), Arc::default());
         Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns, budget })
     }

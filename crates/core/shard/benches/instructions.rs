@@ -318,12 +318,12 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_900))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_950))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(42_100))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(56_000))]
+#[bench::followed_call(args = (followed_call()), config = at_most(58_050))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(42_150))]
 #[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_600))]
-#[bench::register(args = (refresh()), config = at_most(10_150))]
-#[bench::challenge(args = (challenged()), config = at_most(24_350))]
+#[bench::register(args = (refresh()), config = at_most(10_200))]
+#[bench::challenge(args = (challenged()), config = at_most(24_400))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }
