@@ -41,7 +41,20 @@ impl Server {
     /// On a free port of the loopback, with `more` in its configuration.
     pub(crate) fn start(more: &str) -> Self {
         let (folder, address) = Self::prepare(more);
-        let child = run(&mut folder.command(&["serve"]), &folder);
+        let mut child = run(&mut folder.command(&["serve"]), &folder);
+        // A program that another test starts has the socket that has tried the port, until it is that program.
+        let deadline = Instant::now() + PATIENCE;
+        let is_starting = |child: &mut Child| {
+            let has_ended = child.try_wait().expect("our child").is_some();
+            !has_ended && folder.run(&["ctl", "status"]).code != Some(0)
+        };
+        while Instant::now() < deadline && is_starting(&mut child) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let log = std::fs::read_to_string(folder.path().join("log")).expect("a log");
+        if log.contains("is in use by another process") {
+            child = run(&mut folder.command(&["serve"]), &folder);
+        }
         Self { folder, child, address }.ready()
     }
 
