@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p strowger-interop --bin rebalance > bench/REBALANCING.md`
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -136,6 +136,12 @@ fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
+/// The date, as 2026-11-26.
+fn today() -> String {
+    let told = Command::new("date").args(["-u", "+%F"]).output();
+    told.map_or_else(|_| "-".to_owned(), |told| String::from_utf8_lossy(&told.stdout).trim().to_owned())
+}
+
 /// What became of what began in one second.
 #[derive(Clone, Copy, Debug)]
 struct Second {
@@ -191,13 +197,13 @@ fn document(size: &Size, measured: &Measured) -> String {
          Two servers of the first stage, clusters of two members that forward to each other, `store.mode = \"write-through\"`, one worker a \
          server, all on one machine with the load.\n\n\
          Made by `cargo run --release -p strowger-interop --bin rebalance -- --users {users} --rate {rate} --registering {registering} \
-         --register-rate {register_rate}`, {} processors ({}), Linux {}, seconds since 1970: {:.0}.\n\n\
+         --register-rate {register_rate}`, {} processors ({}), Linux {}, {}.\n\n\
          {users} users are called by s1, {rate} calls a second (INVITE, 180, 200, ACK, BYE, 200); {registering} others register by s2 again and \
          again, {register_rate} a second.\n\n",
         of("/machine/processors"),
         of("/machine/processor"),
         of("/machine/kernel"),
-        end
+        today()
     );
     text.push_str(
         "| from | s | calls | failed | INVITE to 200: median, ms | p99, ms | worst second's p99, ms | REGISTERs | failed | median, ms | p99, ms | \
