@@ -292,13 +292,6 @@ impl Stages {
         members.iter().for_each(|member| self.wait(member));
     }
 
-    /// Takes a cluster that has no users any more from the file; its members run on until they are dropped.
-    pub fn remove(&mut self, cluster: &str) {
-        self.clusters.retain(|known| known.name != cluster);
-        self.settle_weights();
-        self.write();
-    }
-
     /// Gives a cluster another weight in the file; servers go by it when they [reload](Self::reload).
     ///
     /// # Panics

@@ -257,7 +257,7 @@ counters! {
     too_many_contacts,
     /// REGISTER requests refused because the store was not quick enough, or could not keep what they change.
     unkept,
-    /// REGISTERs that removed something, of which the cluster that had the user before was told.
+    /// Removals that members of other clusters were told of: of the one that had the user before, or of who had passed the REGISTER on.
     removals_passed,
     /// Removals that no other cluster could be told of.
     removals_lost,

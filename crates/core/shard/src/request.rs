@@ -1,5 +1,7 @@
 //! What is done with a request that is new and understood.
 
+mod facts;
+
 use core::cell::Cell;
 use core::time::Duration;
 use std::sync::Arc;
@@ -9,19 +11,17 @@ use strowger_auth::{Algorithm, Ha1, Verdict};
 use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_locate::Hop;
-use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
+use strowger_message::{Aor, HeaderName, Message, Method, Status, Uri, parse_decimal};
 use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::{Edits, begins_dialog};
-use strowger_proxy::inquiry::Ask;
 use strowger_proxy::local;
 use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, Stateless, Target, Times, To};
-use strowger_registrar::{Nat, Source, is_translated};
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
-use crate::places::{Choice, is_from, peer_of};
-use crate::register::{LOADING, via_matches};
+use crate::places::Choice;
+use crate::register::LOADING;
 use crate::reply::Refusal;
 use crate::responder::Responder;
 use crate::shard::{FOR_NOBODY, Shard};
@@ -549,157 +549,6 @@ impl Shard {
 
     fn find_cancelled(&self, message: &Message<'_>) -> Option<ServerId> {
         self.proxy.transactions_ref().find_server(self.cancelled_key(message))
-    }
-}
-
-impl<'a, 'm> Request<'a, 'm> {
-    /// The Request-URI that counts.
-    fn uri(&self) -> Option<Uri<'a>> {
-        if self.routes.from_last { Uri::parse(self.routes.request_uri) } else { self.message.uri().copied() }
-    }
-
-    /// Whether it is a REGISTER for a domain of ours that came without a Route: what [`way`](Shard::way) would find out too.
-    fn is_for_the_registrar(&self) -> bool {
-        let uri = self.message.uri().and_then(Uri::sip).filter(|_| self.message.method() == Method::Register);
-        self.message.head().first(HeaderName::Route).is_none()
-            && uri.is_some_and(|uri| self.snapshot.addressed_domain(uri).is_some())
-    }
-
-    /// Whether a member of another cluster has sent it, which has asked the sender for what he had to prove. A REGISTER was not asked
-    /// about.
-    fn is_asked(&self) -> bool {
-        self.routes.asked.is_some() && self.message.method() != Method::Register
-    }
-
-    /// Whether it removes bindings, at the word of another cluster that has the user now.
-    pub(crate) fn removes_elsewhere(&self) -> bool {
-        self.routes.asked.is_some_and(|asked| asked.ask == Ask::Remove)
-    }
-
-    /// The domain of ours that From names, else the first: the realm of a caller where the configuration names none.
-    fn callers_domain(&self) -> &'m [u8] {
-        let from = self.message.from().parse_uri();
-        let named = from.as_ref().and_then(Uri::sip).and_then(|uri| self.snapshot.domain(&uri.host()));
-        named.or(self.snapshot.domains.first().map(|domain| &**domain)).unwrap_or(b"")
-    }
-
-    /// The flow by which the caller is reached in the dialog, where its Contact does not say enough: a translation hides
-    /// it, or it came over a connection. Who is behind another proxy is that proxy's care.
-    fn callers_flow(&self) -> Option<Flow> {
-        let translated = match self.snapshot.registrar.nat {
-            Nat::Never => false,
-            Nat::Always => true,
-            Nat::Auto => !via_matches(self.message, &self.source),
-        };
-        match self.source.connection {
-            _ if !self.message.has_one_via() => None,
-            Some(_) if translated => Some(self.source),
-            Some(_) => {
-                let contact = self.message.head().elements(HeaderName::Contact).next();
-                let uri = contact.and_then(NameAddr::parse).and_then(|contact| contact.parse_uri());
-                let peer = uri.as_ref().and_then(Uri::sip).and_then(peer_of);
-                Some(Flow { reopen: true, peer: peer.unwrap_or(self.source.peer), ..self.source })
-            }
-            None => translated.then_some(self.source),
-        }
-    }
-
-    //= rfc5626#5.1
-    /// Whether a REGISTER that goes on gets a Path that leads back here. Between servers of ours only who is reached through this one
-    /// does: any of them reaches the others.
-    fn is_given_path(&self) -> bool {
-        if self.message.method() != Method::Register {
-            return false;
-        }
-        if self.snapshot.clusters.is_none() {
-            return self.snapshot.proxy.outbound;
-        }
-        self.callers_flow().is_some() || self.is_contact_translated()
-    }
-
-    /// Whether it comes from a phone that is not where its Contact says.
-    fn is_contact_translated(&self) -> bool {
-        let source = Source { flow: self.source, via_sent_by_matches: via_matches(self.message, &self.source) };
-        let is_translated = |contact: &[u8]| {
-            let uri = NameAddr::parse(contact).and_then(|contact| contact.parse_uri());
-            uri.is_some_and(|uri| is_translated(self.snapshot.registrar.nat, &source, &uri))
-        };
-        self.message.has_one_via() && self.message.head().elements(HeaderName::Contact).any(is_translated)
-    }
-
-    //= rfc5626#5.1
-    /// Whether the sender is a client that knows of flows, and no proxy stands before it.
-    fn wants_outbound(&self) -> bool {
-        let mut supported = self.message.head().elements(HeaderName::Supported);
-        self.message.has_one_via() && supported.any(|tag| tag.eq_ignore_ascii_case(b"outbound"))
-    }
-
-    //= rfc3261#16.10
-    /// Whether a CANCEL without its INVITE may be for one that another member has forwarded, which is gone.
-    const fn may_be_anothers(&self, onward: Onward) -> bool {
-        self.snapshot.shared_keys && onward.balanced.is_some()
-    }
-
-    /// Whether the sender has shown that it is not just anybody: by credentials, by its address, or by what we gave to somebody who had.
-    fn is_proven(&self) -> bool {
-        self.is_authenticated.get() || self.routes.proven || self.is_trusted() || self.goes_by_token()
-    }
-
-    /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.
-    fn needs_proof(&self) -> bool {
-        self.is_method_asked() && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
-    }
-
-    fn is_method_asked(&self) -> bool {
-        let method = match self.message.method() {
-            Method::Ack | Method::Cancel => Method::Invite,
-            method => method,
-        };
-        self.snapshot.auth.requires(method.as_bytes())
-    }
-
-    /// Whether the sender has to prove who it is inside a dialog, or of a CANCEL had to, as the operator may want of those whom From calls users of
-    /// ours. Others have nothing to prove it by, and a call that they cannot end would go on.
-    fn needs_proof_in_dialog(&self) -> bool {
-        self.snapshot.auth.in_dialog
-            && self.is_method_asked()
-            && self.is_in_dialog()
-            && !self.goes_by_token()
-            && !self.is_trusted()
-            && self.is_of_user()
-    }
-
-    fn is_of_user(&self) -> bool {
-        let from = self.message.from().parse_uri();
-        let claimed = from.as_ref().and_then(Uri::sip).and_then(|uri| self.snapshot.identity(uri));
-        let directory = &self.snapshot.directory;
-        claimed.is_some_and(|claimed| {
-            directory.user(directory.resolve(claimed.as_bytes())).is_some_and(|user| user.enabled)
-        })
-    }
-
-    /// Whether a Route of ours proves that the request belongs to a dialog, and it goes where dialogs lead: to a contact.
-    /// Who was once called knows such a Route; users and numbers of ours are not to be had for it.
-    fn is_in_dialog(&self) -> bool {
-        let to_contact = || self.user_of_ours().is_none_or(|uri| uri.params.contains("gr"));
-        self.routes.proven && (self.routes.remaining > 0 || to_contact())
-    }
-
-    /// The Request-URI, where it names a user or a number of a domain of ours.
-    fn user_of_ours(&self) -> Option<SipUri<'a>> {
-        let uri = *self.uri()?.sip()?;
-        (uri.user.is_some() && self.snapshot.addressed_domain(&uri).is_some()).then_some(uri)
-    }
-
-    /// Whether a token of ours leads the request to a peer: who has been given the token may send there. Its owner's own
-    /// token says no more than where the owner is.
-    fn goes_by_token(&self) -> bool {
-        let elsewhere = self.routes.token.is_some_and(|flow| !is_from(&self.source, &flow));
-        elsewhere && self.routes.remaining == 0
-    }
-
-    pub(crate) fn is_trusted(&self) -> bool {
-        self.snapshot.trusts(self.source.peer.ip()) || self.is_asked()
     }
 }
 
