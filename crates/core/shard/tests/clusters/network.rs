@@ -181,7 +181,7 @@ pub(crate) fn users(before: Weights, from: usize, now: Weights, to: usize) -> im
     (0..USERS).map(|number| format!("u{number}")).filter(has)
 }
 
-pub(crate) fn partition(weights: Weights) -> Partition {
+fn partition(weights: Weights) -> Partition {
     Partition::new(NAMES.into_iter().zip(weights))
 }
 
