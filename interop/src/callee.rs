@@ -18,7 +18,7 @@ const LIFETIME: Duration = Duration::from_secs(32);
 
 /// How it answers what begins something.
 #[derive(Clone, Debug)]
-pub struct Manner {
+pub struct AnswerBehavior {
     /// The final response to an INVITE.
     pub status: u16,
     /// Header fields of that response, each with its line end.
@@ -32,9 +32,9 @@ pub struct Manner {
     pub is_silent: bool,
 }
 
-impl Default for Manner {
-    fn default() -> Manner {
-        Manner { status: 200, fields: "", ring: Duration::ZERO, early: 0, is_silent: false }
+impl Default for AnswerBehavior {
+    fn default() -> AnswerBehavior {
+        AnswerBehavior { status: 200, fields: "", ring: Duration::ZERO, early: 0, is_silent: false }
     }
 }
 
@@ -54,7 +54,7 @@ struct Shared {
 
 /// What a callee knows of one call.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct CallSnapshot {
     /// Its Call-ID.
     pub call_id: String,
     /// When it came.
@@ -85,7 +85,7 @@ pub enum Stage {
 #[derive(Debug)]
 struct State {
     own: SocketAddr,
-    manner: Manner,
+    manner: AnswerBehavior,
     calls: Vec<Call>,
     /// How many OPTIONS came.
     probes: usize,
@@ -95,7 +95,7 @@ struct State {
 
 #[derive(Debug)]
 struct Call {
-    seen: Seen,
+    seen: CallSnapshot,
     /// The INVITE that began it, and where it came from: an address that the Via has not, behind a translation.
     invite: String,
     source: SocketAddr,
@@ -133,7 +133,7 @@ impl Callee {
     pub fn play(socket: UdpSocket) -> Callee {
         let address = socket.local_addr().expect("a bound socket has an address");
         socket.set_read_timeout(Some(TICK)).expect("a time-out can be set");
-        let (manner, calls, strays) = (Manner::default(), Vec::new(), Vec::new());
+        let (manner, calls, strays) = (AnswerBehavior::default(), Vec::new(), Vec::new());
         let state = Mutex::new(State { own: address, manner, calls, probes: 0, strays });
         let shared = Arc::new(Shared { is_over: AtomicBool::new(false), state });
         let in_thread = Arc::clone(&shared);
@@ -154,19 +154,19 @@ impl Callee {
     }
 
     /// From now on it answers so.
-    pub fn behave(&self, manner: Manner) {
+    pub fn behave(&self, manner: AnswerBehavior) {
         self.shared.state().manner = manner;
     }
 
     /// The calls that came, in order.
     #[must_use]
-    pub fn calls(&self) -> Vec<Seen> {
+    pub fn calls(&self) -> Vec<CallSnapshot> {
         self.shared.state().calls.iter().map(|call| call.seen.clone()).collect()
     }
 
     /// The call of this Call-ID that came last.
     #[must_use]
-    pub fn call(&self, call_id: &str) -> Option<Seen> {
+    pub fn call(&self, call_id: &str) -> Option<CallSnapshot> {
         self.shared.state().calls.iter().rev().find(|call| call.seen.call_id == call_id).map(|call| call.seen.clone())
     }
 
@@ -279,7 +279,7 @@ impl State {
         }
         let (number, now) = (self.calls.len(), Instant::now());
         let tags = (0..self.manner.early.max(1)).map(|early| format!("callee-{number}-{early}"));
-        let seen = Seen {
+        let seen = CallSnapshot {
             call_id: value(text, "Call-ID").to_owned(),
             came: now,
             stage: Stage::Ringing(now + self.manner.ring),
@@ -398,7 +398,7 @@ impl Call {
         }
     }
 
-    fn end_ringing(&mut self, own: SocketAddr, manner: &Manner, now: Instant) {
+    fn end_ringing(&mut self, own: SocketAddr, manner: &AnswerBehavior, now: Instant) {
         let is_taken = (200..300).contains(&manner.status);
         self.seen.stage = if is_taken { Stage::Answered } else { Stage::Refused };
         let fields = format!("{}Contact: <sip:callee@{own}>\r\n", manner.fields);

@@ -72,7 +72,7 @@ struct Cluster {
 
 /// Where a server is.
 #[derive(Clone, Debug)]
-struct Place {
+struct ServerLocation {
     machine: Machine,
     address: SocketAddr,
     /// Where a member without an engine takes what others forward.
@@ -85,7 +85,7 @@ pub struct Stages {
     layout: Layout,
     first: Vec<String>,
     clusters: Vec<Cluster>,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, ServerLocation>,
     servers: BTreeMap<String, Server>,
     file: PathBuf,
     folder: Arc<TempDir>,
@@ -131,7 +131,7 @@ impl Stages {
 
     fn place(&mut self, name: &str, machine: &Machine) {
         let at = |port| SocketAddr::from((machine.address(), port));
-        let place = Place { machine: machine.clone(), address: at(free_port()), peer: at(free_port()) };
+        let place = ServerLocation { machine: machine.clone(), address: at(free_port()), peer: at(free_port()) };
         self.places.insert(name.to_owned(), place);
     }
 
@@ -165,7 +165,7 @@ impl Stages {
                 let _ = writeln!(text, "store = {store:?}");
             }
             let member = |name: &String| {
-                let Place { address, peer, .. } = &self.places[name];
+                let ServerLocation { address, peer, .. } = &self.places[name];
                 let peer = if store.is_none() { format!(", peer = \"{peer}\"") } else { String::new() };
                 format!("{{ name = {name:?}, address = \"{address}\"{peer} }}")
             };
@@ -264,7 +264,7 @@ impl Stages {
     }
 
     fn begin(&mut self, name: &str) {
-        let Place { machine, address, .. } = &self.places[name];
+        let ServerLocation { machine, address, .. } = &self.places[name];
         let server = Server::of_several((&self.folder, &self.file), name, (machine, *address));
         self.servers.insert(name.to_owned(), server);
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use strowger_interop::{
-    Answerer, Callee, Caller, Config, Kamailio, Load, Manner, Namespace, PATIENCE, Program, Server, Sipp, Stage,
-    free_port, poll, wire,
+    AnswerBehavior, Answerer, Callee, Caller, Config, Kamailio, Load, Namespace, PATIENCE, Program, Server, Sipp,
+    Stage, free_port, poll, wire,
 };
 
 /// A call that waits for nobody takes a few milliseconds; a busy machine is not a bug.
@@ -32,7 +32,7 @@ fn who_is_gone_moves_its_own_calls_only() {
     let share: Vec<_> = (0..8).map(|place| homes.values().filter(|&&home| home == place).count()).collect();
     assert!(share.iter().all(|&share| share > 25), "each has a share: {share:?}");
 
-    let (gone, silent) = (3, Manner { is_silent: true, ..Manner::default() });
+    let (gone, silent) = (3, AnswerBehavior { is_silent: true, ..AnswerBehavior::default() });
     callees[gone].behave(silent);
     until("it is out of service", || state(&server, &callees[gone].uri()) == "down");
     let away = places(&mut caller, &calls, &callees);
@@ -43,7 +43,7 @@ fn who_is_gone_moves_its_own_calls_only() {
     let heirs: BTreeSet<_> = calls.iter().filter(|call| homes[*call] == gone).map(|call| away[call]).collect();
     assert!(heirs.len() >= 4, "its calls are shared out: {heirs:?}");
 
-    callees[gone].behave(Manner::default());
+    callees[gone].behave(AnswerBehavior::default());
     until("it is in service", || state(&server, &callees[gone].uri()) == "up");
     assert_eq!(places(&mut caller, &calls, &callees), homes);
     at_rest(&server);
@@ -223,7 +223,7 @@ fn early_dialogs_stay_with_their_target() {
     let server = balancer(&uris(&callees), "policy = \"least-work\"\n").start();
     let mut caller = Caller::new(server.address());
     for callee in &callees {
-        callee.behave(Manner { ring: Duration::from_secs(1), early: 2, ..Manner::default() });
+        callee.behave(AnswerBehavior { ring: Duration::from_secs(1), early: 2, ..AnswerBehavior::default() });
     }
     let calls = names("early", 12);
     calls.iter().for_each(|call| caller.begin(call));
@@ -271,7 +271,7 @@ fn given_up_calls_are_counted_no_more() {
     let server = balancer(&uris(&callees), "policy = \"least-calls\"\n").start();
     let mut caller = Caller::new(server.address());
     for callee in &callees {
-        callee.behave(Manner { ring: PATIENCE, ..Manner::default() });
+        callee.behave(AnswerBehavior { ring: PATIENCE, ..AnswerBehavior::default() });
     }
     let calls = names("cancelled", 9);
     calls.iter().for_each(|call| caller.begin(call));
@@ -293,12 +293,15 @@ fn session_that_is_refreshed_no_more_is_counted_no_more() {
     let callees = callees(2);
     let server = balancer(&uris(&callees), "policy = \"round-robin\"\n").start();
     let mut caller = Caller::new(server.address());
-    let timed = Manner { fields: "Session-Expires: 1;refresher=uac\r\nRequire: timer\r\n", ..Manner::default() };
+    let timed = AnswerBehavior {
+        fields: "Session-Expires: 1;refresher=uac\r\nRequire: timer\r\n",
+        ..AnswerBehavior::default()
+    };
     callees.iter().for_each(|callee| callee.behave(timed.clone()));
     let timed_calls = names("timed", 6);
     timed_calls.iter().for_each(|call| caller.begin_with(call, "Supported: timer\r\n", false));
     caller.settle(PATIENCE);
-    callees.iter().for_each(|callee| callee.behave(Manner::default()));
+    callees.iter().for_each(|callee| callee.behave(AnswerBehavior::default()));
     caller.begin("untimed");
     caller.settle(PATIENCE);
     until("all are counted", || sum(&server, "calls") == 7);
@@ -358,13 +361,13 @@ fn target_that_says_when_to_come_back_is_left_alone_until_then() {
     let calls = names("key", 30);
     let homes = places(&mut caller, &calls, &callees);
     let own: Vec<_> = calls.iter().filter(|call| homes[*call] == 0).cloned().collect();
-    callees[0].behave(Manner { status: 503, fields: "Retry-After: 3\r\n", ..Manner::default() });
+    callees[0].behave(AnswerBehavior { status: 503, fields: "Retry-After: 3\r\n", ..AnswerBehavior::default() });
     callees.iter().for_each(Callee::forget);
     caller.make(&own[..1], PATIENCE);
     assert_eq!(caller.call(&own[0]).answer.map(|(status, _)| status), Some(200), "another has taken it");
     let refused = callees[0].calls().first().expect("it was asked first").came;
     // From now on it would answer, but it has said that it will not.
-    callees[0].behave(Manner::default());
+    callees[0].behave(AnswerBehavior::default());
     let taken = |caller: &mut Caller| {
         callees[0].forget();
         caller.make(&own, PATIENCE);

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use strowger_interop::crowd::{self, Probe};
+use strowger_interop::connection_load::{self, Probe};
 use strowger_interop::{Config, PATIENCE, Server, free_port, poll};
 
 /// What others may suffer from a crowd on a busy machine.
@@ -124,7 +124,7 @@ fn who_was_reachable_on_a_connection_only_is_unreachable_without_it() {
 fn many_transactions_on_one_connection_each_get_their_answer() {
     let server = streaming("").start();
     let mut line = Line::open(&server);
-    let all: String = (1..=100).map(|n| crowd::request("OPTIONS", "TCP", "alice", line.local(), n)).collect();
+    let all: String = (1..=100).map(|n| connection_load::request("OPTIONS", "TCP", "alice", line.local(), n)).collect();
     // In pieces that know nothing of messages.
     for piece in all.as_bytes().chunks(777) {
         line.stream.write_all(piece).expect("the server reads");
@@ -143,12 +143,12 @@ fn five_hundred_registered_phones_cost_little() {
     let server = crowded(PHONES).start();
     let probe = Probe::start(server.address());
     drop(probe.take());
-    let before = crowd::memory(server.pid());
-    let mut lines = crowd::idle(server.address(), PHONES);
-    crowd::ask_all(&mut lines, "REGISTER", 1);
+    let before = connection_load::memory(server.pid());
+    let mut lines = connection_load::idle(server.address(), PHONES);
+    connection_load::ask_all(&mut lines, "REGISTER", 1);
     assert!(server.registrations() >= PHONES as u64);
-    crowd::ask_all(&mut lines, "OPTIONS", 2);
-    let each = crowd::memory(server.pid()).saturating_sub(before) / PHONES as u64;
+    connection_load::ask_all(&mut lines, "OPTIONS", 2);
+    let each = connection_load::memory(server.pid()).saturating_sub(before) / PHONES as u64;
     println!("{each} bytes for a connection, a binding, and what is not optimised");
     // Pages and buffers that are kept make this a coarse measure; the benchmark has the exact one.
     assert!(each < 16 * 1024, "{each} bytes a phone");
@@ -166,8 +166,8 @@ fn peers_that_stop_reading_are_closed() {
     config.more.push_str("\n[overload]\ncontrol = false\n");
     let server = config.start();
     let probe = Probe::start(server.address());
-    let before = crowd::memory(server.pid());
-    assert_eq!(crowd::deaf(server.address(), PEERS, 100_000), PEERS);
+    let before = connection_load::memory(server.pid());
+    assert_eq!(connection_load::deaf(server.address(), PEERS, 100_000), PEERS);
     assert_counted(&server, "send_overflow", PEERS);
     assert_bounded(&server, before, 24);
     assert_unaffected(&probe);
@@ -180,8 +180,9 @@ fn peers_that_send_a_byte_now_and_then_are_closed_when_a_message_takes_too_long(
     config.more = config.more.replace("[tcp]", "[tcp]\nmessage_time = \"1s\"");
     let server = config.start();
     let probe = Probe::start(server.address());
-    let before = crowd::memory(server.pid());
-    let closed = crowd::dripping(server.address(), PEERS, Duration::from_millis(100), Duration::from_millis(1800));
+    let before = connection_load::memory(server.pid());
+    let closed =
+        connection_load::dripping(server.address(), PEERS, Duration::from_millis(100), Duration::from_millis(1800));
     assert_eq!(closed, PEERS);
     assert_counted(&server, "closed_slow", PEERS);
     assert_bounded(&server, before, 16);
@@ -193,8 +194,8 @@ fn peers_that_announce_64_mebibytes_are_refused() {
     const PEERS: usize = 50;
     let server = crowded(PEERS).start();
     let probe = Probe::start(server.address());
-    let before = crowd::memory(server.pid());
-    let (closed, answer) = crowd::boasting(server.address(), PEERS);
+    let before = connection_load::memory(server.pid());
+    let (closed, answer) = connection_load::boasting(server.address(), PEERS);
     assert_eq!((closed, answer.unwrap_or(513)), (PEERS, 513));
     assert_bounded(&server, before, 16);
     assert_unaffected(&probe);
@@ -208,7 +209,7 @@ fn assert_unaffected(probe: &Probe) {
 
 /// By the system's view of the process, in which the allocator takes and keeps pages some mebibytes at a time.
 fn assert_bounded(server: &Server, before: u64, mebibytes: u64) {
-    let more = crowd::memory(server.pid()).saturating_sub(before);
+    let more = connection_load::memory(server.pid()).saturating_sub(before);
     println!("{} KiB more", more / 1024);
     assert!(more < mebibytes << 20, "{more} bytes more");
 }
@@ -325,7 +326,7 @@ impl Callee {
 
     fn register(server: &Server, user: &str) -> Callee {
         let phone = Callee::new(server);
-        phone.send(&crowd::request("REGISTER", "UDP", user, phone.local(), 1));
+        phone.send(&connection_load::request("REGISTER", "UDP", user, phone.local(), 1));
         phone.expect("SIP/2.0 200");
         phone
     }
@@ -435,7 +436,7 @@ fn caller(server: &Server, user: &str) -> Callee {
 }
 
 fn register(user: &str, contact: SocketAddr) -> String {
-    crowd::request("REGISTER", "TCP", user, contact, 1)
+    connection_load::request("REGISTER", "TCP", user, contact, 1)
 }
 
 /// An answer to a request, with a tag and a contact that is the callee's.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use strowger_interop::bind9::Bind9;
 use strowger_interop::{
-    Callee, Caller, Config, PATIENCE, Registrant, Resolver, Server, Updates, Watch, free_port, poll,
+    Callee, Caller, Config, PATIENCE, Registrant, Resolver, Server, Watch, ZoneUpdater, free_port, poll,
 };
 use strowger_watch::Kind;
 
@@ -161,7 +161,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
     }
     let mut site = Site::start();
     let zone = Bind9::start("example.com", 1, "@ IN NAPTR 10 50 \"s\" \"SIP+D2U\" \"\" _sip._udp\n");
-    let updates = Updates::of(&zone);
+    let updates = ZoneUpdater::of(&zone);
     let ttl_s = number("STROWGER_FAILOVER_TTL_S");
     let ttl = Duration::from_secs(ttl_s);
     let keys = format!("ttl = \"{ttl_s}s\"\n{PROBE}");
@@ -188,7 +188,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
         site.members[0].kill();
         let changed = std::thread::scope(|scope| {
             let look = || {
-                let updates = Updates::of(&zone);
+                let updates = ZoneUpdater::of(&zone);
                 until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
                 killed.elapsed()
             };
@@ -238,7 +238,7 @@ fn watch_goes_on_when_the_name_server_was_away_and_says_so_once() {
         format!("{{ name = {SERVICE:?}, target = \"s1.example.com\", port = {port}, address = \"127.0.0.1\" }},")
     };
     let records = record(alive) + &record(dead);
-    let updates = Updates::of(&zone);
+    let updates = ZoneUpdater::of(&zone);
     zone.stop();
     let mut watch = Watch::start(&zone, &format!("refresh = \"1s\"\ntimeout = \"200ms\"\n{PROBE}"), &records);
     watch.wait_for("silent", 1);

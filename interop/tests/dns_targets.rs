@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use strowger_interop::bind9::Bind9;
-use strowger_interop::{Answerer, Config, Load, PATIENCE, Server, Updates, free_port, poll};
+use strowger_interop::{Answerer, Config, Load, PATIENCE, Server, ZoneUpdater, free_port, poll};
 
 const HOST: &str = "sip.example.com";
 const TTL_S: u32 = 1;
@@ -35,7 +35,7 @@ fn pods_come_and_go_and_no_call_fails() {
         (1..=3).map(|number| Some(Answerer::start("udp", (pod(number), port).into(), ""))).collect();
     let uri = |number: u8| format!("sip:{}:{port}", pod(number));
     let zone = Bind9::start("example.com", 1, &format!("sip {TTL_S} IN A {}\nsip {TTL_S} IN A {}\n", pod(1), pod(2)));
-    let updates = Updates::of(&zone);
+    let updates = ZoneUpdater::of(&zone);
     let more = format!(
         "[dns]\nservers = [\"{}\"]\n[[balancer]]\nname = \"pods\"\npolicy = \"least-calls\"\nslow_start = \"0s\"\n\
          targets = [\"dns:{HOST}:{port}\"]\n[[route]]\nmatch = {{ domain = \"pool.test\" }}\nbalance = \"pods\"\n",

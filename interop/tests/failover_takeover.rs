@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use strowger_interop::failover::{self, Fault, Load, Method as _, Outcome, Phones, Site, TAKEOVER, Takeover};
+use strowger_interop::failover::{self, Deployment, Fault, Load, Method as _, Outcome, Phones, TAKEOVER, Takeover};
 use strowger_interop::{PATIENCE, poll};
 
 /// How long callers may find nobody.
@@ -83,7 +83,7 @@ fn assert_nothing_is_split(pair: &Takeover) {
 #[derive(Debug)]
 struct OnPurpose<'a>(&'a mut Takeover);
 
-impl Site for OnPurpose<'_> {
+impl Deployment for OnPurpose<'_> {
     fn clients(&self) -> &strowger_interop::Machine {
         self.0.clients()
     }

@@ -18,13 +18,13 @@ fn url(database: &Database) -> DatabaseUrl {
 /// A database that answers.
 fn database(program: Program) -> Database {
     let database = Database::start(program);
-    let answers = poll(PATIENCE, || Sql::connect(&url(&database), Sql::PATIENCE).ok());
+    let answers = poll(PATIENCE, || Sql::connect(&url(&database), Sql::TIMEOUT).ok());
     assert!(answers.is_some(), "it takes connections and does not answer");
     database
 }
 
 fn by_hand(database: &Database, statement: &str) {
-    let mut sql = Sql::connect(&url(database), Sql::PATIENCE).expect("it answers");
+    let mut sql = Sql::connect(&url(database), Sql::TIMEOUT).expect("it answers");
     sql.execute(statement, &[]).expect("carried out");
 }
 
@@ -122,7 +122,7 @@ fn server_whose_database_is_away_has_its_users_also_when_it_starts_then() {
         server.user(&["rm", "bob@example.com"]);
         assert!(!is_taken(&server, "secret of bob"));
         database.start_again();
-        let answers = poll(Duration::from_secs(30), || Sql::connect(&url(&database), Sql::PATIENCE).ok());
+        let answers = poll(Duration::from_secs(30), || Sql::connect(&url(&database), Sql::TIMEOUT).ok());
         assert!(answers.is_some(), "it does not answer");
         // What it had confirmed in its last second may be undone.
         by_hand(&database, "DELETE FROM strowger_users WHERE aor = 'bob@example.com'");

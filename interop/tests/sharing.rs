@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use strowger_interop::Manner;
-use strowger_interop::sharing::{Choice, Count, Kind, Phone, Site, Translator, Trial, Way};
+use strowger_interop::AnswerBehavior;
+use strowger_interop::sharing::{Choice, Count, Deployment, Kind, Phone, Testbed, Translator, Trial};
 
 /// All of them worked.
 fn assert_all(what: &str, count: Count) {
@@ -104,8 +104,8 @@ fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
 
     // Who is called answers when the translator has forgotten the server that asked.
     let mut phones = trial.phones(6);
-    let rings = Manner { ring: Duration::from_secs(2), ..Manner::default() };
-    let site: &Site = nat.site();
+    let rings = AnswerBehavior { ring: Duration::from_secs(2), ..AnswerBehavior::default() };
+    let site: &Testbed = nat.site();
     site.callees.iter().for_each(|callee| callee.behave(rings.clone()));
     let ring = |phone: &mut Phone, number| phone.ring(&format!("sip:you@pool{number}.test"));
     assert!(phones.iter_mut().zip(0..).all(|(phone, number)| ring(phone, number)), "they ring");
@@ -116,7 +116,7 @@ fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
     });
     assert!(answers.contains(&None), "answers come to servers that the translator has forgotten: {answers:?}");
     // Record-Route has the servers' private addresses.
-    site.callees.iter().for_each(|callee| callee.behave(Manner::default()));
+    site.callees.iter().for_each(|callee| callee.behave(AnswerBehavior::default()));
     let phone = &mut phones[0];
     assert_eq!(phone.call("sip:you@pool0.test"), Some(200));
     phone.follows_route = true;

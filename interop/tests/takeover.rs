@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use strowger_interop::{
-    Answerer, Callee, Caller, Config, Contender, Keepalived, Load, Manner, Namespace, PATIENCE, Seen, Server, Stage,
-    poll, wire,
+    AnswerBehavior, Answerer, CallSnapshot, Callee, Caller, Config, Contender, Keepalived, Load, Namespace, PATIENCE,
+    Server, Stage, poll, wire,
 };
 
 /// The address that one of the two has.
@@ -65,7 +65,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     caller.settle(PATIENCE);
     let is_answered = |call: &String| caller.call(call).answer.is_some_and(|(status, _)| status == 200);
     assert!(established.iter().all(is_answered), "calls are answered before anything happens");
-    let rings_for = |seconds| Manner { ring: Duration::from_secs(seconds), ..Manner::default() };
+    let rings_for = |seconds| AnswerBehavior { ring: Duration::from_secs(seconds), ..AnswerBehavior::default() };
     let (given_up, ringing) = (names("given-up", 6), names("ringing", 12));
     for (calls, manner) in [(&given_up, rings_for(25)), (&ringing, rings_for(4))] {
         lan.callees.iter().for_each(|callee| callee.behave(manner.clone()));
@@ -73,7 +73,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
         caller.run_until("they ring", PATIENCE, |all| calls.iter().all(|call| !all[call].provisional.is_empty()));
     }
     // Others begin all the time, and each is caught at another point of its life.
-    let rings_shortly = Manner { ring: Duration::from_millis(150), ..Manner::default() };
+    let rings_shortly = AnswerBehavior { ring: Duration::from_millis(150), ..AnswerBehavior::default() };
     lan.callees.iter().for_each(|callee| callee.behave(rings_shortly.clone()));
     let others = names("other", 100);
     let active = lan.active().expect("one machine has the address");
@@ -131,7 +131,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
         assert!(strays.is_empty(), "it was asked for what others have: {strays:?}");
         // By load, an INVITE that comes again may find the other candidate.
         let is_alone =
-            |seen: &Seen| lan.callees.iter().filter(|other| other.call(&seen.call_id).is_some()).count() == 1;
+            |seen: &CallSnapshot| lan.callees.iter().filter(|other| other.call(&seen.call_id).is_some()).count() == 1;
         assert!(policy != HASH || callee.calls().iter().all(is_alone), "an INVITE that came again went to another");
         let doubled: Vec<_> = callee.calls().into_iter().filter(|seen| seen.doubles > 0).collect();
         assert!(doubled.is_empty(), "an INVITE that came again by the other machine is a new one: {doubled:?}");

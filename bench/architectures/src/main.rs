@@ -12,13 +12,13 @@
 
 #![forbid(unsafe_code)]
 
-mod brain;
 mod compare;
+mod locked_shards;
 mod processes;
-mod shelf;
+mod shard_group;
 mod shells;
 mod socket;
-mod timed;
+mod timing;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Write as _};
@@ -30,8 +30,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use brain::Setup;
 use processes::{Member, inherit};
+use shard_group::Setup;
 use shells::Architecture;
 use socket::Socket;
 
@@ -167,10 +167,10 @@ fn serve_timed(architecture: Architecture, arguments: &ServeArguments) -> io::Re
         let told = "--timing is of --architecture event-based: of several threads nobody is alone with the clock";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
     }
-    let socket = timed::bind(arguments.listen)?;
+    let socket = timing::bind(arguments.listen)?;
     let setup = setup(&arguments.common, socket.local_addr(), architecture, architecture.brains(1));
     let ready = || say(&format!("{architecture} listens on {}", setup.address));
-    timed::serve(&setup, socket, arguments.awake, ready)
+    timing::serve(&setup, socket, arguments.awake, ready)
 }
 
 fn join(arguments: &MemberArguments) -> io::Result<()> {

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum as _};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::brain::Setup;
+use crate::shard_group::Setup;
 use crate::shells::Architecture;
 use crate::socket::{MAX_DATAGRAM, Socket};
 
@@ -47,9 +47,9 @@ impl Member {
 
 /// The processes that the first one has begun. When it ends, however it does, the kernel ends them.
 #[derive(Debug)]
-pub(crate) struct Family(Vec<Child>);
+pub(crate) struct ChildProcesses(Vec<Child>);
 
-impl Family {
+impl ChildProcesses {
     /// Begins the processes `numbers` of a server, and waits until each takes messages.
     ///
     /// # Errors
@@ -72,7 +72,7 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for ChildProcesses {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // Fails only when it is gone already.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::setting::Layout;
+use super::contender::Layout;
 use super::{OTHERS, target};
 use crate::register::process::signal;
 
@@ -37,11 +37,11 @@ pub fn groups(layout: Layout) -> Vec<Group> {
 
 /// A process that answers; dropping it kills it.
 #[derive(Debug)]
-pub struct Answering {
+pub struct AnsweringProcess {
     child: Child,
 }
 
-impl Answering {
+impl AnsweringProcess {
     /// Starts it, and waits until it listens. Its seed is that of its laws.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Answering {
     }
 }
 
-impl Drop for Answering {
+impl Drop for AnsweringProcess {
     fn drop(&mut self) {
         // Both fail only when it is gone already. A stopped one is killed, too.
         let _ = self.child.kill();
@@ -98,13 +98,13 @@ impl Drop for Answering {
 ///
 /// # Errors
 /// As [`Answering::start`].
-pub fn start(binary: &Path, folder: &Path, layout: Layout, seed: u64) -> Result<Vec<Answering>, String> {
-    groups(layout).iter().map(|group| Answering::start(binary, folder, group, seed)).collect()
+pub fn start(binary: &Path, folder: &Path, layout: Layout, seed: u64) -> Result<Vec<AnsweringProcess>, String> {
+    groups(layout).iter().map(|group| AnsweringProcess::start(binary, folder, group, seed)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::setting::Speeds;
+    use super::super::contender::Speeds;
     use super::*;
 
     #[test]

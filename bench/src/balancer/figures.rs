@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::disturb::Disturbance;
-use super::setting::{Contender, Layout};
+use super::contender::{Contender, Layout};
+use super::disturbance::Disturbance;
 use crate::callgrind::Parts;
 use crate::proxy::figures::middle;
 
@@ -76,7 +76,7 @@ impl Figures {
 
 /// A contender under loads, from the lowest on; in percent of what the targets can serve.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Turn {
+pub struct LoadRun {
     /// Who.
     pub contender: Contender,
     /// Between which targets.
@@ -89,7 +89,7 @@ pub struct Turn {
 
 /// What a policy does between ideal queues, at the load that policies are compared at.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Modelled {
+pub struct ModelResult {
     /// Whose.
     pub contender: Contender,
     /// Between which targets.
@@ -132,9 +132,9 @@ pub struct Sessions {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// Contenders under loads.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<LoadRun>,
     /// The same without processes.
-    pub models: Vec<Modelled>,
+    pub models: Vec<ModelResult>,
     /// Each round's, by turns.
     pub costs: Vec<(Contender, usize, Cost)>,
     /// Instructions by part.
@@ -147,7 +147,7 @@ pub struct Results {
 
 impl Results {
     /// The turns of a contender between these targets.
-    pub fn of(&self, contender: Contender, layout: Layout) -> impl Iterator<Item = &Turn> {
+    pub fn of(&self, contender: Contender, layout: Layout) -> impl Iterator<Item = &LoadRun> {
         self.turns.iter().filter(move |turn| turn.contender == contender && turn.layout == layout)
     }
 
@@ -208,7 +208,7 @@ impl Results {
 
     /// What the model says of a contender.
     #[must_use]
-    pub fn modelled(&self, contender: Contender, layout: Layout) -> Option<&Modelled> {
+    pub fn modelled(&self, contender: Contender, layout: Layout) -> Option<&ModelResult> {
         self.models.iter().find(|one| one.contender == contender && one.layout == layout)
     }
 
@@ -223,14 +223,14 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept::{self, Conditions};
+    use crate::saved_results::{self, Conditions};
 
     #[test]
     fn the_highest_load_is_the_last_before_the_first_that_failed() {
         let layout = Layout::equal(8);
         let held = |share: f64| Figures { before_t1: share, soon: 0.5, ..Figures::default() };
         let loads = vec![(80, held(1.0)), (90, held(0.999_95)), (95, held(0.999)), (97, held(1.0))];
-        let turn = Turn { contender: Contender::Hash, layout, round: 1, loads };
+        let turn = LoadRun { contender: Contender::Hash, layout, round: 1, loads };
         let results = Results { turns: vec![turn], ..Results::default() };
         let (rate, is_last) = results.highest(Contender::Hash, layout, Rule::BeforeT1).expect("two hold");
         assert!((rate - 2_160.0).abs() < 1e-6 && !is_last, "{rate}");
@@ -242,13 +242,13 @@ mod tests {
     #[test]
     fn results_survive_their_file() {
         let layout = Layout::equal(2);
-        let turn = Turn { contender: Contender::Fnv, layout, round: 2, loads: vec![(80, Figures::default())] };
+        let turn = LoadRun { contender: Contender::Fnv, layout, round: 2, loads: vec![(80, Figures::default())] };
         let costs = vec![(Contender::KamailioHash, 1, Cost { rate: 9.0, ..Cost::default() })];
         let results = Results { turns: vec![turn], costs, ..Results::default() };
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("balancer.json");
-        kept::write(&file, &Conditions::default(), &results).expect("it can be written");
-        let again: Results = kept::read(&file, &Conditions::default()).expect("it can be read");
+        saved_results::write(&file, &Conditions::default(), &results).expect("it can be written");
+        let again: Results = saved_results::read(&file, &Conditions::default()).expect("it can be read");
         assert!(again.has(Contender::Fnv, layout, 2) && !again.has(Contender::Fnv, layout, 1));
         assert_eq!(again.cost(Contender::KamailioHash, |cost| cost.rate), Some(9.0));
     }

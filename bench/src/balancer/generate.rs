@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_traffic::engine::{Callee, PhaseReport, PlanError, Run, Side};
-use strowger_traffic::meter::{Answer, Meter};
-use strowger_traffic::options::{Answering, Options, Target, workload_with};
-use strowger_traffic::script::Verb;
+use strowger_traffic::engine::{Callee, PhaseReport, PlanError, Run, SideScripts};
+use strowger_traffic::meter::{Meter, ResponseClass};
+use strowger_traffic::options::{CalleeLocation, Options, Target, workload_with};
+use strowger_traffic::script::MethodId;
 
 use super::figures::{Cost, Figures, Times};
 use super::{BALANCER, DOMAIN};
@@ -26,7 +26,7 @@ pub const SOON: Duration = Duration::from_millis(50);
 
 /// What a server is asked to do.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct LoadRequest {
     /// Calls a second; where it is none, so many at once.
     pub rate: Option<f64>,
     /// How many at once, where there is no rate.
@@ -47,7 +47,7 @@ pub struct Ask {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Ran {
+pub struct LoadResult {
     /// As the generator saw it.
     pub phase: PhaseReport,
     /// What the server used, meanwhile.
@@ -58,14 +58,14 @@ pub struct Ran {
 ///
 /// # Errors
 /// When there is nothing to measure: the server answers nothing, or the generator cannot run.
-pub fn run(pid: u32, ask: &Ask) -> Result<Ran, String> {
+pub fn run(pid: u32, ask: &LoadRequest) -> Result<LoadResult, String> {
     let said = |error: PlanError| error.to_string();
     let set: Vec<_> = ask.talk.iter().map(|law| ("hold".to_owned(), (*law).to_owned())).collect();
     let workload = workload_with("proxy-200", &set, 1.0).map_err(said)?;
-    let side = Side { scripts: Arc::from(workload.callees.clone()), answers: workload.answers.clone() };
+    let side = SideScripts { scripts: Arc::from(workload.callees.clone()), answers: workload.answers.clone() };
     let to = Target::parse(&format!("udp:{BALANCER}")).map_err(said)?;
     let options = Options {
-        answering: Answering::There,
+        callee_location: CalleeLocation::Remote,
         users: USERS,
         domain: Some(DOMAIN.to_owned()),
         sockets: SOCKETS,
@@ -89,20 +89,20 @@ pub fn run(pid: u32, ask: &Ask) -> Result<Ran, String> {
         return Err(why);
     }
     let phase = report.phases.into_iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
-    Ok(Ran { phase, samples })
+    Ok(LoadResult { phase, samples })
 }
 
-impl Ran {
+impl LoadResult {
     /// Times and shares.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn figures(&self) -> Figures {
         let meter = self.phase.meter();
         let elapsed = self.phase.elapsed.as_secs_f64();
-        let asked = (meter.asked(Verb::Invite) + meter.asked(Verb::Bye)).max(1) as f64;
+        let asked = (meter.asked(MethodId::Invite) + meter.asked(MethodId::Bye)).max(1) as f64;
         let in_time = |limit: Duration| {
-            let of = |verb| meter.answer(verb, Answer::Success).map_or(0, |times| times.within(limit));
-            (of(Verb::Invite) + of(Verb::Bye)) as f64 / asked
+            let of = |verb| meter.answer(verb, ResponseClass::Success).map_or(0, |times| times.within(limit));
+            (of(MethodId::Invite) + of(MethodId::Bye)) as f64 / asked
         };
         let cost = self.cost();
         Figures {
@@ -110,8 +110,8 @@ impl Ran {
             carried: self.phase.carried_in_time as f64 / elapsed,
             sent: meter.began.sent,
             not_carried: meter.began.sent - meter.began.carried,
-            invite: times(meter, Verb::Invite),
-            bye: times(meter, Verb::Bye),
+            invite: times(meter, MethodId::Invite),
+            bye: times(meter, MethodId::Bye),
             before_t1: in_time(T1),
             soon: in_time(SOON),
             processor: cost.map_or(0.0, |cost| cost.processor),
@@ -139,12 +139,14 @@ impl Ran {
 }
 
 /// From a request to its 2xx, in milliseconds.
-fn times(meter: &Meter, verb: Verb) -> Times {
+fn times(meter: &Meter, verb: MethodId) -> Times {
     let ms = |time: Duration| 1e3 * time.as_secs_f64();
-    meter.answer(verb, Answer::Success).filter(|times| times.count() > 0).map_or_else(Times::default, |times| Times {
-        mean: ms(times.mean()),
-        p50: ms(times.quantile(0.5)),
-        p95: ms(times.quantile(0.95)),
-        p99: ms(times.quantile(0.99)),
+    meter.answer(verb, ResponseClass::Success).filter(|times| times.count() > 0).map_or_else(Times::default, |times| {
+        Times {
+            mean: ms(times.mean()),
+            p50: ms(times.quantile(0.5)),
+            p95: ms(times.quantile(0.95)),
+            p99: ms(times.quantile(0.99)),
+        }
     })
 }

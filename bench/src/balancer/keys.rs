@@ -113,7 +113,7 @@ fn address(uri: &str) -> Option<SocketAddr> {
 
 /// How many keys lead elsewhere than before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedKeys {
     /// Keys of the target, and how many of them lead elsewhere.
     pub its: (usize, usize),
     /// All other keys, and how many of them do.
@@ -122,8 +122,8 @@ pub struct Moved {
 
 /// Compares two maps. A key that nobody answered leads nowhere, which is elsewhere.
 #[must_use]
-pub fn moved(before: &[Option<SocketAddr>], after: &[Option<SocketAddr>], target: SocketAddr) -> Moved {
-    let mut moved = Moved::default();
+pub fn moved(before: &[Option<SocketAddr>], after: &[Option<SocketAddr>], target: SocketAddr) -> MovedKeys {
+    let mut moved = MovedKeys::default();
     for (before, after) in before.iter().zip(after) {
         let count = if *before == Some(target) { &mut moved.its } else { &mut moved.others };
         count.0 += 1;
@@ -150,6 +150,6 @@ mod tests {
     fn keys_of_the_target_are_told_from_others() {
         let (a, b) = (Some(target(0)), Some(target(1)));
         let moved = moved(&[a, a, b, b], &[b, a, b, None], target(0));
-        assert_eq!(moved, Moved { its: (2, 1), others: (2, 1) });
+        assert_eq!(moved, MovedKeys { its: (2, 1), others: (2, 1) });
     }
 }

@@ -7,7 +7,8 @@
 //! keeps what came of it, [`table`] and [`plot`] show that.
 
 pub mod cluster;
-pub mod disturb;
+pub mod contender;
+pub mod disturbance;
 pub mod figures;
 pub mod generate;
 pub mod keys;
@@ -16,7 +17,6 @@ pub mod parts;
 pub mod peer;
 pub mod plot;
 pub mod sessions;
-pub mod setting;
 pub mod table;
 pub mod theory;
 

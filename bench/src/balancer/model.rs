@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use strowger_balancer::{
-    Advice, Candidates, Member, MethodClass, MethodWeights, Order, Pick, Policy, Seat, Set, SetConfig, Target, Weights,
-    Work,
+    Advice, CallGuard, Candidates, Member, MemberOrder, MethodClass, MethodWeights, Policy, RequestGuard,
+    SelectionInput, Set, SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 use strowger_traffic::arrival::Arrivals;
-use strowger_traffic::service::{Applies, Service, ServiceLaw, ServiceTimes};
+use strowger_traffic::service::{AppliesTo, Service, ServiceLaw, ServiceTimes};
 
+use super::contender::{Contender, Layout};
 use super::figures::Times;
-use super::setting::{Contender, Layout};
 use super::target;
 
 /// Of the calls, the first share that is not counted.
@@ -63,9 +63,9 @@ fn set(contender: Contender, layout: Layout) -> Option<Set> {
 struct Call {
     began: u64,
     member: usize,
-    seat: Option<Seat>,
+    call_guard: Option<CallGuard>,
     /// The transaction that is being served, and since when.
-    work: Option<(Work, u64)>,
+    request_guard: Option<(RequestGuard, u64)>,
 }
 
 struct Model {
@@ -85,7 +85,7 @@ impl Model {
     fn new(set: Set, layout: Layout, calls: usize, seed: u64) -> Self {
         let service = |is_slow: bool| {
             let times = ServiceTimes::parse(&layout.service_time(is_slow)).expect("laws that are always the same");
-            let law = ServiceLaw { times, servers: 1, queue: usize::MAX, applies: Applies::New };
+            let law = ServiceLaw { times, servers: 1, queue: usize::MAX, applies: AppliesTo::New };
             Service::of_addresses(law, usize::from(layout.targets), mix(seed ^ u64::from(is_slow)))
         };
         Self {
@@ -102,7 +102,7 @@ impl Model {
 
     /// Until the last call has ended.
     fn go(&mut self, rate: f64, seed: u64) {
-        let mut arrivals = Arrivals::poisson(rate).moments(seed, 0, 1).take(self.calls.capacity()).peekable();
+        let mut arrivals = Arrivals::poisson(rate).times(seed, 0, 1).take(self.calls.capacity()).peekable();
         loop {
             let served = self.services.iter().filter_map(Service::poll_timeout).min().map(Timestamp::as_nanos);
             let talked = self.talks.peek().map(|Reverse((at, _))| *at);
@@ -122,20 +122,20 @@ impl Model {
     fn on_arrival(&mut self, now: u64) {
         let number = self.calls.len();
         let call_id = format!("{:016x}@model", mix(number as u64));
-        let pick = Pick {
+        let pick = SelectionInput {
             now: Timestamp::from_nanos(now),
             call_id: call_id.as_bytes(),
             key: call_id.as_bytes(),
-            draw: mix(!(number as u64)),
+            random: mix(!(number as u64)),
             begins_call: true,
             limit: 1,
-            advice: &|_| Advice::Free,
+            advice: &|_| Advice::Neutral,
         };
-        let mut order = Order::new();
-        self.set.order(&pick, &mut order);
+        let mut order = MemberOrder::new();
+        self.set.select(&pick, &mut order);
         let member = order[0];
-        let seat = self.set.seat(member);
-        self.calls.push(Call { began: now, member, seat, work: None });
+        let seat = self.set.begin_call(member);
+        self.calls.push(Call { began: now, member, call_guard: seat, request_guard: None });
         self.send(now, number, MethodClass::Invite);
     }
 
@@ -143,7 +143,7 @@ impl Model {
     fn send(&mut self, now: u64, number: usize, class: MethodClass) {
         let call = &mut self.calls[number];
         let at = Timestamp::from_nanos(now);
-        call.work = self.set.begin(call.member, at, class).map(|work| (work, now));
+        call.request_guard = self.set.begin_request(call.member, at, class).map(|work| (work, now));
         let index = u16::try_from(call.member).expect("a few targets");
         let service = &mut self.services[usize::from(self.layout.is_slow(index))];
         let bytes = format!("{} {number}", class.as_str());
@@ -158,7 +158,7 @@ impl Model {
                 let (method, number) = text.split_once(' ').expect("as it was written");
                 let number: usize = number.parse().expect("a number");
                 let call = &mut self.calls[number];
-                let Some((work, since)) = call.work.take() else { continue };
+                let Some((work, since)) = call.request_guard.take() else { continue };
                 work.handle_final(at);
                 let took = 1e-6 * (now - since) as f64;
                 let is_counted = number >= self.counted_from;
@@ -167,7 +167,7 @@ impl Model {
                     self.talks.push(Reverse((now + talk.as_nanos() as u64, number)));
                     self.invites.extend(is_counted.then_some(took));
                 } else {
-                    call.seat = None;
+                    call.call_guard = None;
                     self.byes.extend(is_counted.then_some(took));
                 }
                 service.recycle(job);

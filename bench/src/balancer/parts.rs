@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::setting::{Contender, Layout, More};
+use super::contender::{Contender, ExtraConfig, Layout};
 use super::{BALANCER, DOMAIN, ITS, cluster, peer};
 use crate::callgrind::{self, Counts, Parts};
 
@@ -28,10 +28,10 @@ fn total(binary: &Path, contender: Contender, calls: u32, lasts: Duration) -> Re
     let folder = tempfile::Builder::new().prefix("strowger-callgrind-").tempdir().map_err(|error| error.to_string())?;
     let layout = Layout::equal(TARGETS);
     let group = cluster::Group { addresses: (0..TARGETS).map(super::target).collect(), service_time: None };
-    let _targets = cluster::Answering::start(binary, folder.path(), &group, 1)?;
+    let _targets = cluster::AnsweringProcess::start(binary, folder.path(), &group, 1)?;
     let counting = callgrind::before(folder.path());
     let before: Vec<&str> = ["taskset", "-c", ITS].into_iter().chain(counting.iter().map(String::as_str)).collect();
-    let more = More { t1_ms: T1_MS, ..More::default() };
+    let more = ExtraConfig { t1_ms: T1_MS, ..ExtraConfig::default() };
     let mut server = peer::start(contender, (binary, folder.path()), layout, &more, &before)?;
     let begun = Instant::now();
     let mut load = Command::new(binary);

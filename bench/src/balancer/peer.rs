@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use super::setting::{Contender, Layout, More};
+use super::contender::{Contender, ExtraConfig, Layout};
 use super::{BALANCER, ITS};
-use crate::proxy::peer::{Running, launch};
+use crate::proxy::peer::{RunningServer, launch};
 
 /// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation, and for a million calls.
 pub const SHARED_MIB: u32 = 8_192;
@@ -20,9 +20,9 @@ pub fn start(
     contender: Contender,
     (binary, folder): (&Path, &Path),
     layout: Layout,
-    more: &More,
+    more: &ExtraConfig,
     before: &[&str],
-) -> Result<Running, String> {
+) -> Result<RunningServer, String> {
     let wrong = |error: std::io::Error| error.to_string();
     let words: Vec<OsString> = match contender.algorithm() {
         None => {

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use plotters::prelude::RGBColor;
 
+use super::contender::{Contender, Layout};
 use super::figures::{Figures, Results, Rule};
-use super::setting::{Contender, Layout};
 use crate::plot::{COLOURS, Line, Lines, draw_lines};
 
 use Contender::{
@@ -111,7 +111,7 @@ fn by_count(results: &Results) -> Vec<Line> {
 }
 
 fn disturbed(results: &Results) -> Vec<Line> {
-    let line = |(index, done): (usize, &super::disturb::Disturbance)| {
+    let line = |(index, done): (usize, &super::disturbance::Disturbance)| {
         let shares = (0_u32..).zip(&done.seconds);
         let points = shares.filter_map(|(second, of)| Some((f64::from(second), of.share?))).collect();
         let colour = DRAWN.get(index).map_or(COLOURS[0], |(_, colour)| *colour);
@@ -122,7 +122,7 @@ fn disturbed(results: &Results) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Times, Turn};
+    use super::super::figures::{LoadRun, Times};
     use super::*;
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
             let invite = Times { mean: 3.0, p99: 9.0, ..Times::default() };
             let figures = Figures { invite, bye: invite, soon: 1.0, ..Figures::default() };
             let loads = vec![(40, figures), (80, figures), (90, figures)];
-            Turn { contender, layout: Layout::equal(targets), round: 1, loads }
+            LoadRun { contender, layout: Layout::equal(targets), round: 1, loads }
         };
         let turns = [Hash, LeastWork175, KamailioCallLoad].into_iter();
         let turns = turns.flat_map(|contender| [1, 2, 8].map(|targets| turn(contender, targets))).collect();

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::contender::{Contender, ExtraConfig, Layout};
 use super::figures::Sessions;
-use super::generate::{self, Ask};
-use super::setting::{Contender, Layout, More};
+use super::generate::{self, LoadRequest};
 use super::{cluster, peer, target};
 use crate::proxy::watch::within;
 
@@ -26,11 +26,11 @@ const TARGETS: u16 = 8;
 pub fn weigh(binary: &Path, contender: Contender, count: u64, rate: u32) -> Result<Sessions, String> {
     let folder = tempfile::Builder::new().prefix("strowger-sessions-").tempdir().map_err(|error| error.to_string())?;
     let group = cluster::Group { addresses: (0..TARGETS).map(target).collect(), service_time: None };
-    let _targets = cluster::Answering::start(binary, folder.path(), &group, 1)?;
-    let more = More { t1_ms: T1_MS, ..More::default() };
+    let _targets = cluster::AnsweringProcess::start(binary, folder.path(), &group, 1)?;
+    let more = ExtraConfig { t1_ms: T1_MS, ..ExtraConfig::default() };
     let mut server = peer::start(contender, (binary, folder.path()), Layout::equal(TARGETS), &more, &[])?;
     let time = Duration::from_secs_f64(count as f64 / f64::from(rate));
-    let ask = Ask {
+    let ask = LoadRequest {
         rate: Some(f64::from(rate)),
         at_once: 0,
         talk: Some(TALK),

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::disturb::{Disturbance, How};
+use super::contender::{CALLS, Contender, Layout, RATIO};
+use super::disturbance::{Disturbance, StopMethod};
 use super::figures::{Figures, Results, Rule, SUCCESS, Times};
-use super::setting::{CALLS, Contender, Layout, RATIO};
 use super::theory;
 use crate::callgrind::Parts;
-use crate::proxy::table::{ConfigSource, Target, summary_of};
+use crate::proxy::table::{Goal, Limit, summary_of};
 
 use Contender::{
     Adaptive, Hash, KamailioCallLoad, KamailioHash, LeastCalls, LeastTransactions, LeastWork175, LeastWorkOfTwo,
@@ -37,15 +37,15 @@ fn kept(results: &Results) -> Option<f64> {
 
 /// All targets that this program measures.
 #[must_use]
-pub fn targets(results: &Results) -> Vec<Target> {
+pub fn targets(results: &Results) -> Vec<Goal> {
     let mut targets = Vec::new();
-    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: String::new() });
+    let mut add = |what: String, wanted, measured| targets.push(Goal { what, wanted, measured, note: String::new() });
     for other in [Hash, RoundRobin] {
         for ours in [LeastWork175, LeastTransactions] {
             let measured = by(results, other, ours, |figures| figures.invite.p99);
             add(
                 format!("INVITE to 200 of {other} at {AT} %, p99"),
-                ConfigSource::AtLeast(2.0, if ours == LeastWork175 { "× TLWL-1.75" } else { "× TJSQ" }),
+                Limit::AtLeast(2.0, if ours == LeastWork175 { "× TLWL-1.75" } else { "× TJSQ" }),
                 measured,
             );
         }
@@ -56,11 +56,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
                 let rate = |contender| results.highest(contender, EIGHT, rule).map(|(rate, _)| rate);
                 let measured = rate(ours).zip(rate(other)).map(|(ours, other)| ours / other);
                 let unit = if other == Hash { "× hash" } else { "× round robin" };
-                add(format!("{ours}, throughput with 99.99 % {said}"), ConfigSource::AtLeast(1.0, unit), measured);
+                add(format!("{ours}, throughput with 99.99 % {said}"), Limit::AtLeast(1.0, unit), measured);
             }
         }
     }
-    add("of TLWL's gain at p99, kept by two candidates".to_owned(), ConfigSource::AtLeast(90.0, "%"), kept(results));
+    add("of TLWL's gain at p99, kept by two candidates".to_owned(), Limit::AtLeast(90.0, "%"), kept(results));
     for (ours, limit, unit, theirs) in [
         (Hash, 0.6, "× Kamailio's hash", KamailioHash),
         (LeastWork175, 0.6, "× Kamailio's hash", KamailioHash),
@@ -69,11 +69,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
     ] {
         let cost = |contender| results.cost(contender, |cost| cost.processor);
         let measured = cost(ours).zip(cost(theirs)).map(|(ours, theirs)| ours / theirs);
-        add(format!("{ours}, CPU a call at saturation"), ConfigSource::AtMost(limit, unit), measured);
+        add(format!("{ours}, CPU a call at saturation"), Limit::AtMost(limit, unit), measured);
     }
     let own = results.sessions.iter().filter(|sessions| sessions.contender.is_ours());
     let each = own.map(|sessions| sessions.each).reduce(f64::max);
-    add("memory of a call that goes on".to_owned(), ConfigSource::AtMost(300.0, "B"), each);
+    add("memory of a call that goes on".to_owned(), Limit::AtMost(300.0, "B"), each);
     for done in results.disturbances.iter().filter(|done| done.contender.is_ours()) {
         disturbed(done, &mut add);
     }
@@ -81,16 +81,19 @@ pub fn targets(results: &Results) -> Vec<Target> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, ConfigSource, Option<f64>)) {
-    let what =
-        format!("one of eight {}, {}", if done.how == How::Stopped { "stopped" } else { "killed" }, done.contender);
-    add(format!("{what}: INVITEs without 200"), ConfigSource::AtMost(0.0, ""), Some(done.invites.1 as f64));
-    if done.how == How::Stopped {
-        add(format!("{what}: BYEs without 200"), ConfigSource::AtMost(0.0, ""), Some(done.byes.1 as f64));
+fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, Limit, Option<f64>)) {
+    let what = format!(
+        "one of eight {}, {}",
+        if done.how == StopMethod::Stopped { "stopped" } else { "killed" },
+        done.contender
+    );
+    add(format!("{what}: INVITEs without 200"), Limit::AtMost(0.0, ""), Some(done.invites.1 as f64));
+    if done.how == StopMethod::Stopped {
+        add(format!("{what}: BYEs without 200"), Limit::AtMost(0.0, ""), Some(done.byes.1 as f64));
     }
-    add(format!("{what}: the longest INVITE"), ConfigSource::AtMost(4_000.0, "ms"), Some(1e3 * done.longest));
+    add(format!("{what}: the longest INVITE"), Limit::AtMost(4_000.0, "ms"), Some(1e3 * done.longest));
     if let Some((_, others)) = done.moved {
-        add(format!("{what}: keys of others that moved"), ConfigSource::AtMost(0.0, ""), Some(others.1 as f64));
+        add(format!("{what}: keys of others that moved"), Limit::AtMost(0.0, ""), Some(others.1 as f64));
     }
 }
 
@@ -418,11 +421,11 @@ fn shares(done: &Disturbance) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::disturb::Second;
-    use super::super::figures::{Cost, Modelled, Sessions, Turn};
+    use super::super::disturbance::Second;
+    use super::super::figures::{Cost, LoadRun, ModelResult, Sessions};
     use super::*;
 
-    fn turn(contender: Contender, p99: f64, held: bool) -> Turn {
+    fn turn(contender: Contender, p99: f64, held: bool) -> LoadRun {
         let invite = Times { mean: p99 / 4.0, p50: p99 / 5.0, p95: p99 / 2.0, p99 };
         let (sent, not_carried) = (20_000, 30);
         let of = |share| Figures {
@@ -435,7 +438,7 @@ mod tests {
             ..Figures::default()
         };
         let loads = vec![(80, of(1.0)), (92, of(if held { 1.0 } else { 0.9 }))];
-        Turn { contender, layout: EIGHT, round: 1, loads }
+        LoadRun { contender, layout: EIGHT, round: 1, loads }
     }
 
     fn results() -> Results {
@@ -448,7 +451,7 @@ mod tests {
         let invite = Times { mean: 5.5, p99: 23.0, ..Times::default() };
         Results {
             turns,
-            models: vec![Modelled { contender: Hash, layout: EIGHT, invite, bye: invite }],
+            models: vec![ModelResult { contender: Hash, layout: EIGHT, invite, bye: invite }],
             costs: costs.into_iter().map(|(contender, processor)| (contender, 1, cost(processor))).collect(),
             parts: vec![(
                 Hash,
@@ -457,7 +460,7 @@ mod tests {
             sessions: vec![Sessions { contender: LeastWork175, count: 100_000, each: 260.0, all_mib: 90.0 }],
             disturbances: vec![Disturbance {
                 contender: Hash,
-                how: How::Stopped,
+                how: StopMethod::Stopped,
                 away: (3, 9),
                 invites: (20_000, 0),
                 byes: (19_000, 1),

@@ -1,7 +1,7 @@
 //! What queues must do, beside what was measured: calls that are shared out at random are so many queues of one server each, with
 //! Poisson arrivals, whose mean waiting time Pollaczek and Khinchin give.
 
-use super::setting::{Law, Layout, Speeds, service};
+use super::contender::{Law, Layout, Speeds, service};
 
 /// Mean times in milliseconds of an INVITE and of a BYE, from the request to its 200, at `load` (0 to 1) of equal targets that are
 /// chosen at random; what the balancer and the way take is not in it.

@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::{Network, enter};
-use strowger_bench::balancer::disturb::{Course, How, PERCENT, disturb};
-use strowger_bench::balancer::figures::{Cost, Figures, Modelled, Results, Rule, Turn};
-use strowger_bench::balancer::generate::{self, Ask, TALK};
+use strowger_bench::balancer::contender::{CALLS, Contender, ExtraConfig, Law, Layout, Speeds};
+use strowger_bench::balancer::disturbance::{PERCENT, Schedule, StopMethod, disturb};
+use strowger_bench::balancer::figures::{Cost, Figures, LoadRun, ModelResult, Results, Rule};
+use strowger_bench::balancer::generate::{self, LoadRequest, TALK};
 use strowger_bench::balancer::parts::count;
-use strowger_bench::balancer::setting::{CALLS, Contender, Law, Layout, More, Speeds};
 use strowger_bench::balancer::table::{self, AT};
 use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::callgrind::Counts;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::{Namespace, enter};
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
 /// What starting a balancer and its targets takes.
@@ -53,7 +53,7 @@ const DISTURBED: [Contender; 2] = [Contender::Hash, Contender::LeastWork175];
 struct Arguments {
     /// What is measured [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
-    only: Vec<Subject>,
+    only: Vec<Part>,
     /// hash, openser, fnv, round-robin, weighted, cjsq, tjsq, tlwl-1.75, tlwl-2, tlwl-of-two, tlwl-adaptive, kamailio-hash,
     /// kamailio-round-robin, kamailio-weight, kamailio-call-load [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Contender::parse)]
@@ -101,7 +101,7 @@ struct Arguments {
 
 /// What can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Subject {
+enum Part {
     /// Response times and throughput of each policy
     Times,
     /// What the balancer itself uses at saturation
@@ -123,7 +123,7 @@ fn main() {
     let mut bench = Bench::new(arguments);
     bench.run();
     let mut text = around;
-    bench.describe(&mut text, network == Network::Own);
+    bench.describe(&mut text, network == Namespace::Own);
     println!("{}", bench.show(text));
 }
 
@@ -139,7 +139,7 @@ struct Bench {
     begun: Instant,
     /// What is left to do, as far as is known.
     left: Duration,
-    calm: Calm,
+    calm: QuietWaiter,
 }
 
 impl Bench {
@@ -163,33 +163,33 @@ impl Bench {
         let file = arguments.results.clone().unwrap_or_else(|| programs::beside("balancer.json"));
         let conditions = Conditions::of(&binary).expect("the program can be read");
         let results = if arguments.resume {
-            kept::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
+            saved_results::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
         } else {
             Results::default()
         };
         let (begun, left) = (Instant::now(), Duration::ZERO);
-        let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = QuietWaiter::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Self { arguments, binary, contenders, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
-    fn is_asked(&self, subject: Subject) -> bool {
+    fn is_asked(&self, subject: Part) -> bool {
         self.arguments.only.is_empty() || self.arguments.only.contains(&subject)
     }
 
     fn run(&mut self) {
-        if self.is_asked(Subject::Times) {
+        if self.is_asked(Part::Times) {
             self.all_times();
         }
-        if self.is_asked(Subject::Cost) {
+        if self.is_asked(Part::Cost) {
             self.all_costs();
         }
-        if self.is_asked(Subject::Sessions) {
+        if self.is_asked(Part::Sessions) {
             self.all_sessions();
         }
-        if self.is_asked(Subject::Disturbed) {
+        if self.is_asked(Part::Disturbed) {
             self.all_disturbances();
         }
-        if self.is_asked(Subject::Parts) && self.has_valgrind {
+        if self.is_asked(Part::Parts) && self.has_valgrind {
             self.all_parts();
         }
     }
@@ -207,7 +207,7 @@ impl Bench {
         if self.arguments.quick {
             return;
         }
-        if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
+        if let Err(error) = saved_results::write(&self.file, &self.conditions, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
     }
@@ -282,7 +282,7 @@ impl Bench {
                 if self.results.modelled(contender, layout).is_none()
                     && let Some((invite, bye)) = model::run(contender, layout, f64::from(AT) / 100.0, MODELLED, 7)
                 {
-                    self.results.models.push(Modelled { contender, layout, invite, bye });
+                    self.results.models.push(ModelResult { contender, layout, invite, bye });
                 }
             }
         }
@@ -290,15 +290,15 @@ impl Bench {
     }
 
     /// A balancer and its targets, started once, under all loads from the lowest on, until one does not hold.
-    fn turn(&self, contender: Contender, layout: Layout, round: usize, loads: &[u32]) -> Result<Turn, String> {
+    fn turn(&self, contender: Contender, layout: Layout, round: usize, loads: &[u32]) -> Result<LoadRun, String> {
         let folder = folder()?;
         let seed = 100 * round as u64 + u64::from(layout.targets);
         let _targets = cluster::start(&self.binary, folder.path(), layout, seed)?;
-        let more = More { balancer: "slow_start = \"0s\"\n", ..More::default() };
+        let more = ExtraConfig { balancer: "slow_start = \"0s\"\n", ..ExtraConfig::default() };
         let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &more, &[])?;
         let mut all = Vec::new();
         for percent in loads {
-            let ask = Ask {
+            let ask = LoadRequest {
                 rate: Some(f64::from(*percent) / 100.0 * layout.capacity()),
                 at_once: 0,
                 talk: Some(TALK),
@@ -313,7 +313,7 @@ impl Bench {
             eprintln!("  {percent} %: {}", brief(&figures));
             if !figures.holds(Rule::BeforeT1) {
                 // Others may have had the machine: what fails counts when it fails again.
-                figures = generate::run(server.pid(), &Ask { seed: ask.seed + 500, ..ask })?.figures();
+                figures = generate::run(server.pid(), &LoadRequest { seed: ask.seed + 500, ..ask })?.figures();
                 eprintln!("  {percent} % again: {}", brief(&figures));
             }
             all.push((*percent, figures));
@@ -321,7 +321,7 @@ impl Bench {
                 break;
             }
         }
-        Ok(Turn { contender, layout, round, loads: all })
+        Ok(LoadRun { contender, layout, round, loads: all })
     }
 
     /// Each at saturation, by turns.
@@ -361,9 +361,9 @@ impl Bench {
     fn cost(&self, contender: Contender) -> Result<Cost, String> {
         let folder = folder()?;
         let layout = Layout::equal(8);
-        let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &More::default(), &[])?;
+        let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &ExtraConfig::default(), &[])?;
         let (warm_up, time) = self.cost_time();
-        let ask = Ask {
+        let ask = LoadRequest {
             rate: None,
             at_once: AT_ONCE,
             talk: None,
@@ -403,11 +403,11 @@ impl Bench {
     }
 
     fn all_disturbances(&mut self) {
-        let course = if self.arguments.quick { Course::QUICK } else { Course::USUAL };
+        let course = if self.arguments.quick { Schedule::QUICK } else { Schedule::USUAL };
         let percent = if self.arguments.quick { PERCENT / 2.0 } else { PERCENT };
         for contender in self.of(&DISTURBED) {
-            for how in [How::Stopped, How::Killed] {
-                let is_known = |done: &strowger_bench::balancer::disturb::Disturbance| {
+            for how in [StopMethod::Stopped, StopMethod::Killed] {
+                let is_known = |done: &strowger_bench::balancer::disturbance::Disturbance| {
                     done.contender == contender && done.how == how
                 };
                 if self.results.disturbances.iter().any(is_known) {
@@ -488,7 +488,7 @@ impl Bench {
             let _ = write!(text, "\n![{caption}](plots/{name})\n");
         }
         text.push_str(&table::all(&self.results));
-        let own = Contender::LeastWork175.configuration(Layout::equal(2), &More::default());
+        let own = Contender::LeastWork175.configuration(Layout::equal(2), &ExtraConfig::default());
         let _ = write!(
             text,
             "\n### Configurations\n\nKamailio: [kamailio/dispatcher.cfg](kamailio/dispatcher.cfg), `kamailio -DD -E -x fm -X fm -m {} -M 64 -A \

@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
 use strowger_bench::cluster::contender::Contender;
+use strowger_bench::cluster::deployment::{Environment, T1, WAITING_CHILDREN, configuration, has_kamailio_tables};
 use strowger_bench::cluster::engine::{self, Kind};
 use strowger_bench::cluster::results::Results;
-use strowger_bench::cluster::site::{Place, T1, WAITING_CHILDREN, configuration, has_kamailio_tables};
 use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
 /// What the page of a trial begins with.
@@ -136,14 +136,14 @@ fn main() {
 
 struct Bench {
     arguments: Arguments,
-    place: Place,
+    place: Environment,
     parts: Vec<Part>,
     file: PathBuf,
     conditions: Conditions,
     around: String,
     results: Results,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
     failures: usize,
     // The results of a smoke test go with it.
     _scratch: tempfile::TempDir,
@@ -169,7 +169,7 @@ impl Bench {
         let conditions = Conditions::of(&binary)?.with("the engines", engines);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match kept::read(&file, &conditions) {
+        let mut results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -179,8 +179,8 @@ impl Bench {
         }
         let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
         let around = around + &disk(&folder);
-        let calm = Calm::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
-        let place = Place { binary, folder };
+        let calm = QuietWaiter::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
+        let place = Environment { binary, folder };
         let begun = Instant::now();
         Ok(Self {
             arguments,
@@ -237,7 +237,7 @@ impl Bench {
         match measure(self) {
             Ok(found) => {
                 keep(&mut self.results, found);
-                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
                     eprintln!("  NOT KEPT: {why}");
                 }
             }
@@ -350,7 +350,7 @@ impl Bench {
 
     fn frozen(&mut self) {
         let frozen = Duration::from_secs(self.arguments.frozen);
-        let course = frozen::Course { rate: self.arguments.calls, before: frozen / 4, frozen };
+        let course = frozen::Schedule { rate: self.arguments.calls, before: frozen / 4, frozen };
         for contender in self.contenders(&FROZEN) {
             if self.results.frozen(contender).is_some() {
                 continue;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use strowger_bench::crowd::{self, Probe, Times};
+use strowger_bench::connection_load::{self, Probe, Times};
 use strowger_bench::server::{Server, circumstances};
 
 #[derive(Debug, Parser)]
@@ -60,8 +60,8 @@ fn start(name: &str) -> (Server, SocketAddr) {
 fn warm(address: SocketAddr) {
     for number in 1..=2 {
         over_udp(address, 300, number);
-        let mut lines = crowd::idle(address, 300);
-        crowd::ask_all(&mut lines, "OPTIONS", number);
+        let mut lines = connection_load::idle(address, 300);
+        connection_load::ask_all(&mut lines, "OPTIONS", number);
     }
     settle();
 }
@@ -70,22 +70,22 @@ fn warm(address: SocketAddr) {
 fn idle(arguments: &Arguments, report: &mut String) {
     let phones = arguments.phones;
     let (server, address) = start("datagrams");
-    let empty = crowd::memory(server.pid());
+    let empty = connection_load::memory(server.pid());
     let by_udp = [1, 2].map(|number| {
         over_udp(address, phones, number);
         settle();
-        crowd::memory(server.pid()).saturating_sub(empty) / phones as u64
+        connection_load::memory(server.pid()).saturating_sub(empty) / phones as u64
     });
     drop(server);
     let (server, address) = start("streams");
-    let empty = crowd::memory(server.pid());
-    let mut lines = crowd::idle(address, phones);
+    let empty = connection_load::memory(server.pid());
+    let mut lines = connection_load::idle(address, phones);
     settle();
-    let opened = crowd::memory(server.pid()).saturating_sub(empty) / phones as u64;
+    let opened = connection_load::memory(server.pid()).saturating_sub(empty) / phones as u64;
     let by_tcp = ["REGISTER", "OPTIONS"].map(|method| {
-        crowd::ask_all(&mut lines, method, if method == "REGISTER" { 1 } else { 2 });
+        connection_load::ask_all(&mut lines, method, if method == "REGISTER" { 1 } else { 2 });
         settle();
-        crowd::memory(server.pid()).saturating_sub(empty) / phones as u64
+        connection_load::memory(server.pid()).saturating_sub(empty) / phones as u64
     });
     eprintln!("bytes a phone by UDP {by_udp:?}, by TCP {opened} {by_tcp:?}");
     let open = server.counter("connections.open");
@@ -115,7 +115,7 @@ fn over_udp(server: SocketAddr, phones: usize, number: u64) {
     let local = socket.local_addr().expect("a bound socket has an address");
     let method = if number == 1 { "REGISTER" } else { "OPTIONS" };
     for index in 0..phones {
-        let text = crowd::request(method, "UDP", &format!("u{index}"), local, number);
+        let text = connection_load::request(method, "UDP", &format!("u{index}"), local, number);
         let mut answer = [0; 2048];
         socket.send(text.as_bytes()).expect("the server is there");
         socket.recv(&mut answer).expect("the server answers");
@@ -153,16 +153,16 @@ fn bad(arguments: &Arguments, report: &mut String) {
         });
         0
     });
-    row(report, "ask and stop reading", 100, |server| crowd::deaf(server, 100, 100_000));
+    row(report, "ask and stop reading", 100, |server| connection_load::deaf(server, 100, 100_000));
     let slow = arguments.slow;
     row(report, "send a byte a second, for 35 s", slow, |server| {
-        crowd::dripping(server, slow, Duration::from_secs(1), Duration::from_secs(35))
+        connection_load::dripping(server, slow, Duration::from_secs(1), Duration::from_secs(35))
     });
-    row(report, "announce 64 MiB", 1000, |server| crowd::boasting(server, 1000).0);
+    row(report, "announce 64 MiB", 1000, |server| connection_load::boasting(server, 1000).0);
     row(report, "begin 60 KiB and never end", slow, |server| {
-        let lines = crowd::hoarding(server, slow, 60 * 1024);
+        let lines = connection_load::hoarding(server, slow, 60 * 1024);
         thread::sleep(Duration::from_secs(1));
-        crowd::closed(&lines)
+        connection_load::closed(&lines)
     });
 }
 
@@ -170,14 +170,14 @@ fn row(report: &mut String, what: &str, peers: usize, attack: impl FnOnce(Socket
     let (server, address) = start("bad");
     let probe = Probe::start(address);
     drop(probe.take());
-    let before = crowd::memory(server.pid());
+    let before = connection_load::memory(server.pid());
     let (most, closed) = thread::scope(|scope| {
         let pid = server.pid();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let watch = scope.spawn(move || {
             let mut most = 0;
             while stopped.recv_timeout(Duration::from_millis(20)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                most = most.max(crowd::memory(pid));
+                most = most.max(connection_load::memory(pid));
             }
             most
         });

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use strowger_bench::apart::enter;
 use strowger_bench::failover::results::{Results, Row};
 use strowger_bench::failover::table;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 use strowger_interop::failover::{Fault, Load, METHODS, Method, Outcome, RETRY, run};
 
@@ -89,7 +89,7 @@ impl Bench {
         let rates = format!("{} calls and {} registrations a second", arguments.calls, arguments.registrations);
         let conditions = Conditions::of(&binary)?.with("the load", rates);
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results: Results = match kept::read(&file, &conditions) {
+        let mut results: Results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -131,7 +131,7 @@ impl Bench {
         };
         say(&outcome);
         self.results.put(Row::new(method, fault, (calls, registrations), &outcome));
-        if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+        if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
             eprintln!("  NOT KEPT: {why}");
         }
     }

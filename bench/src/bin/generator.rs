@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use strowger_bench::generator::report::{Figures, Round, Sipp};
-use strowger_bench::generator::{highest, ours, relay, sipp, wire};
+use strowger_bench::generator::{highest, relay, sipp, strowger, wire};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
@@ -89,14 +89,14 @@ fn measure(arguments: &Arguments) -> Result<Figures, Box<dyn std::error::Error>>
     let time = arguments.seconds(3.0, 0.5);
     let rounds: Result<Vec<_>, Box<dyn std::error::Error>> =
         (0..arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 7 }))
-            .map(|_| Ok(Round { relay: relay::run(time, AT_ONCE)?, ours: ours::closed(time, AT_ONCE)? }))
+            .map(|_| Ok(Round { relay: relay::run(time, AT_ONCE)?, ours: strowger::closed(time, AT_ONCE)? }))
             .collect();
     let rounds = rounds?;
     eprintln!("the highest clean rate");
     let time = arguments.seconds(4.0, 0.5);
     let mut trouble = None;
     let ours = highest(8_000.0, |rate| {
-        ours::open(rate, time).unwrap_or_else(|error| {
+        strowger::open(rate, time).unwrap_or_else(|error| {
             let text = error.to_string();
             trouble = Some(error);
             strowger_bench::generator::Probe::new(rate, 0.0, vec![text])

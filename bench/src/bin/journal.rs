@@ -32,7 +32,7 @@ struct Arguments {
 }
 
 /// Something that makes a group durable.
-trait Subject {
+trait GroupStore {
     /// As the table names it.
     fn name(&self) -> String;
     fn commit(&mut self, group: &[(String, Vec<u8>)]);
@@ -54,7 +54,7 @@ fn main() {
     for (size, groups) in GROUPS {
         let mut rows: [Vec<Figures>; 3] = Default::default();
         for _ in 0..3 {
-            rows[0].push(measure(&mut Ours::new(&arguments.folder), size, groups));
+            rows[0].push(measure(&mut StrowgerJournal::new(&arguments.folder), size, groups));
             rows[1].push(measure(&mut Fjall::new(&arguments.folder), size, groups));
             rows[2].push(measure(&mut Sqlite::new(&arguments.folder), size, groups));
         }
@@ -78,7 +78,7 @@ struct Figures {
     p99: Duration,
 }
 
-fn measure(subject: &mut dyn Subject, size: u64, groups: usize) -> Figures {
+fn measure(subject: &mut dyn GroupStore, size: u64, groups: usize) -> Figures {
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;
     let mut group: Vec<(String, Vec<u8>)> = (0..size).map(|_| (String::new(), vec![b'x'; RECORD])).collect();
     let mut times = Vec::with_capacity(groups);
@@ -120,13 +120,13 @@ fn temporary(folder: &Path) -> tempfile::TempDir {
     tempfile::Builder::new().prefix(".strowger-bench-").tempdir_in(folder).expect("the folder can be written to")
 }
 
-struct Ours {
+struct StrowgerJournal {
     journal: Journal<Folder>,
     now: u64,
     _folder: tempfile::TempDir,
 }
 
-impl Ours {
+impl StrowgerJournal {
     fn new(folder: &Path) -> Self {
         let temporary = temporary(folder);
         let folder = Folder::open(&temporary.path().join("journal")).expect("the folder can be made");
@@ -136,7 +136,7 @@ impl Ours {
     }
 }
 
-impl Subject for Ours {
+impl GroupStore for StrowgerJournal {
     fn name(&self) -> String {
         "**journal**".into()
     }
@@ -165,7 +165,7 @@ impl Fjall {
     }
 }
 
-impl Subject for Fjall {
+impl GroupStore for Fjall {
     fn name(&self) -> String {
         "fjall 3.1".into()
     }
@@ -196,7 +196,7 @@ impl Sqlite {
     }
 }
 
-impl Subject for Sqlite {
+impl GroupStore for Sqlite {
     fn name(&self) -> String {
         format!("SQLite {}", rusqlite::version())
     }

@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
-use strowger_bench::models::describe::{Described, Places, describe};
-use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run};
+use strowger_bench::models::describe::{Description, Paths, describe};
+use strowger_bench::models::load::{Load, Outcome, Pace, Spacing, prepare, run};
 use strowger_bench::models::observation::{Observation, write};
-use strowger_bench::models::room::room;
+use strowger_bench::models::receive_buffer::room;
 use strowger_bench::models::runs::{self, Run};
 use strowger_bench::models::server::{Kind, Programs, Server};
 use strowger_bench::models::timing;
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -44,7 +44,7 @@ const WAITS_AT_ONCE: [f64; 3] = [0.33, 0.56, 0.77];
 struct Arguments {
     /// What is measured; of the others what is in bench/models stays [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Group>,
+    only: Vec<Part>,
     /// Measures nothing: describes what is in bench/models
     #[arg(long)]
     describe: bool,
@@ -76,7 +76,7 @@ struct Arguments {
 
 /// What can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Group {
+enum Part {
     /// The wait for one thread
     Waits,
     /// Drops of thread pools
@@ -104,7 +104,7 @@ struct Bench {
     scratch: tempfile::TempDir,
     seed: u64,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
 }
 
 impl Bench {
@@ -132,21 +132,21 @@ impl Bench {
             scratch: scratch.map_err(|error| error.to_string())?,
             seed: 1,
             begun: Instant::now(),
-            calm: Calm::new(&[SERVER_CORE, GENERATOR_CORE], if is_quick { Duration::ZERO } else { PATIENCE }),
+            calm: QuietWaiter::new(&[SERVER_CORE, GENERATOR_CORE], if is_quick { Duration::ZERO } else { PATIENCE }),
         })
     }
 
     fn run(&mut self) -> Result<(), String> {
-        let all = [Group::Waits, Group::Pools, Group::Kamailio];
+        let all = [Part::Waits, Part::Pools, Part::Kamailio];
         let groups = if self.arguments.only.is_empty() { all.to_vec() } else { self.arguments.only.clone() };
         if !self.arguments.describe {
             stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
             std::fs::create_dir_all(self.tables()).map_err(|error| error.to_string())?;
             for group in groups {
                 match group {
-                    Group::Waits => self.waits()?,
-                    Group::Pools => self.drops(Kind::Pool, "pools")?,
-                    Group::Kamailio => self.kamailio()?,
+                    Part::Waits => self.waits()?,
+                    Part::Pools => self.drops(Kind::Pool, "pools")?,
+                    Part::Kamailio => self.kamailio()?,
                 }
             }
         }
@@ -168,8 +168,8 @@ impl Bench {
         for name in ["pools", "kamailio"] {
             runs::settle(&self.tables(), name).map_err(|error| format!("{name}: {error}"))?;
         }
-        let places = Places { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
-        let Described { text, summary } = describe(&places)?;
+        let places = Paths { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
+        let Description { text, summary } = describe(&places)?;
         println!("{text}");
         if self.arguments.quick {
             return Ok(());
@@ -212,7 +212,7 @@ impl Bench {
         self.seed
     }
 
-    fn load(&mut self, pace: Pace, course: Course, seconds: u64) -> Load {
+    fn load(&mut self, pace: Pace, course: Spacing, seconds: u64) -> Load {
         let seed = self.next_seed();
         Load { pace, course, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds), seed }
     }
@@ -221,7 +221,7 @@ impl Bench {
     fn saturation(&mut self, kind: Kind) -> Result<f64, String> {
         let mut best = 0.0_f64;
         for _ in 0..SATURATIONS {
-            let load = self.load(Pace::Saturation, Course::AtOnce, 2);
+            let load = self.load(Pace::Saturation, Spacing::AtOnce, 2);
             let server = Server::start(kind, &self.programs)?;
             best = best.max(run(&server, &load)?.carried_per_s);
         }
@@ -233,12 +233,12 @@ impl Bench {
         for (is_awake, name) in [(true, "waits"), (false, "waits-asleep")] {
             let kind = Kind::Timed(is_awake);
             let full = self.busy_at(kind)?;
-            let seen = self.waits_at(kind, full, Course::Spread, &WAITS_SEEN)?;
+            let seen = self.waits_at(kind, full, Spacing::Spread, &WAITS_SEEN)?;
             self.keep(&format!("{name}-seen"), &seen)?;
-            let unseen = self.waits_at(kind, full, Course::Spread, &WAITS_UNSEEN)?;
+            let unseen = self.waits_at(kind, full, Spacing::Spread, &WAITS_UNSEEN)?;
             self.keep(&format!("{name}-unseen"), &unseen)?;
             if is_awake {
-                let at_once = self.waits_at(kind, full, Course::AtOnce, &WAITS_AT_ONCE)?;
+                let at_once = self.waits_at(kind, full, Spacing::AtOnce, &WAITS_AT_ONCE)?;
                 self.keep("waits-at-once", &at_once)?;
             }
         }
@@ -247,12 +247,12 @@ impl Bench {
 
     /// The calls a second that would keep one thread busy all the time.
     fn busy_at(&mut self, kind: Kind) -> Result<f64, String> {
-        let tried = self.waits_at(kind, TRIED, Course::Spread, &[1.0])?;
+        let tried = self.waits_at(kind, TRIED, Spacing::Spread, &[1.0])?;
         let busy = tried.first().map_or(f64::NAN, |one| one.busy);
         if busy > 0.0 { Ok(TRIED / busy) } else { Err(format!("{kind} was never busy")) }
     }
 
-    fn waits_at(&mut self, kind: Kind, full: f64, course: Course, shares: &[f64]) -> Result<Vec<Observation>, String> {
+    fn waits_at(&mut self, kind: Kind, full: f64, course: Spacing, shares: &[f64]) -> Result<Vec<Observation>, String> {
         let shares = if self.arguments.quick { &shares[..shares.len().min(2)] } else { shares };
         let mut all = Vec::new();
         for share in shares {
@@ -341,7 +341,7 @@ impl Bench {
 
     /// Packets that the socket has room for, at a rate of calls that is too high.
     fn room(&mut self, kind: Kind, rate: f64) -> Result<u64, String> {
-        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, 2);
+        let load = self.load(Pace::Rate(rate.round()), Spacing::AtOnce, 2);
         let server = Server::start(kind, &self.programs)?;
         let room = room(&server, &load)?;
         self.say(&format!("{kind}: room for {room} packets"));
@@ -349,7 +349,7 @@ impl Bench {
     }
 
     fn drops_at(&mut self, kind: Kind, rate: f64) -> Result<Outcome, String> {
-        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, self.arguments.seconds);
+        let load = self.load(Pace::Rate(rate.round()), Spacing::AtOnce, self.arguments.seconds);
         let server = Server::start(kind, &self.programs)?;
         let outcome = run(&server, &load)?;
         self.say(&format!(

@@ -6,21 +6,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::overload::avalanche;
-use strowger_bench::overload::capacity::{Effort, search};
-use strowger_bench::overload::contender::{Contender, LIMIT_PERCENT, Mode, Place, Server, configuration, has_control};
+use strowger_bench::overload::capacity::{SearchSettings, search};
+use strowger_bench::overload::contender::{
+    Contender, Environment, LIMIT_PERCENT, Mode, Server, configuration, has_control,
+};
 use strowger_bench::overload::cost;
 use strowger_bench::overload::flood::Kind;
-use strowger_bench::overload::load::{Ask, CONNECTIONS, Outcome, Pace, run};
-use strowger_bench::overload::results::{Capacity, Loaded, Results};
-use strowger_bench::overload::{GENERATOR_CORE, innocent, plot, step, table};
+use strowger_bench::overload::load::{CONNECTIONS, LoadRequest, Outcome, Pace, run};
+use strowger_bench::overload::results::{Capacity, LoadResult, Results};
+use strowger_bench::overload::{GENERATOR_CORE, flood_impact, plot, step, table};
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
 /// How long all waits for a calm machine may last together.
@@ -133,7 +135,7 @@ fn main() {
 
 struct Bench {
     arguments: Arguments,
-    place: Place,
+    place: Environment,
     contenders: Vec<Contender>,
     parts: Vec<Part>,
     file: PathBuf,
@@ -141,7 +143,7 @@ struct Bench {
     around: String,
     results: Results,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
     failures: usize,
     // The results of a smoke test go with it.
     _scratch: tempfile::TempDir,
@@ -159,7 +161,7 @@ impl Bench {
             arguments.stream_loads.retain(|times| *times == 10.0);
         }
         let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
-        let place = Place { has_control: has_control(&binary)?, binary, quota };
+        let place = Environment { has_control: has_control(&binary)?, binary, quota };
         let scratch = tempfile::Builder::new().prefix("strowger-overload-results-").tempdir();
         let scratch = scratch.map_err(|error| error.to_string())?;
         let usual =
@@ -169,7 +171,7 @@ impl Bench {
         let conditions = Conditions::of(&place.binary)?.with("the quota", percent);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match kept::read(&file, &conditions) {
+        let mut results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -179,7 +181,7 @@ impl Bench {
         }
         results.quota = Some(quota);
         let contenders = present(&arguments, &place);
-        let calm = Calm::new(&[0, GENERATOR_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = QuietWaiter::new(&[0, GENERATOR_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Ok(Self {
             arguments,
             place,
@@ -245,7 +247,7 @@ impl Bench {
         match measure(self) {
             Ok(found) => {
                 keep(&mut self.results, found);
-                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
                     eprintln!("  NOT KEPT: {why}");
                 }
             }
@@ -277,7 +279,7 @@ impl Bench {
         if self.arguments.capacity.is_some() {
             return;
         }
-        let effort = if self.arguments.quick { Effort::QUICK } else { Effort::USUAL };
+        let effort = if self.arguments.quick { SearchSettings::QUICK } else { SearchSettings::USUAL };
         let wants = |part| self.parts.contains(&part);
         let mut modes = Vec::new();
         if self.arguments.quick || wants(Part::Udp) || wants(Part::Step) || self.parts == [Part::Capacity] {
@@ -326,11 +328,11 @@ impl Bench {
                 let Some(capacity) = self.capacity(contender, mode) else { continue };
                 let seconds = if times >= REQUIRED { self.arguments.seconds } else { self.arguments.seconds / 2 };
                 let seconds = seconds.max(1);
-                let ask = Ask {
+                let ask = LoadRequest {
                     warm_up: Duration::from_secs(self.arguments.warm_up),
                     time: Duration::from_secs(seconds),
                     drain: if self.arguments.quick { DRAIN / 4 } else { DRAIN },
-                    ..Ask::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
+                    ..LoadRequest::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
                 };
                 self.measure(
                     &format!("{}, {times}×: {contender}", mode.name()),
@@ -339,7 +341,7 @@ impl Bench {
                         run(&mut Server::start(contender, mode, &bench.place, limit)?, &ask)
                     },
                     |results, outcome| {
-                        let one = Loaded { contender, mode, times, capacity, seconds, outcome };
+                        let one = LoadResult { contender, mode, times, capacity, seconds, outcome };
                         eprintln!("  {}", brief(&one));
                         results.loads.push(one);
                     },
@@ -349,7 +351,7 @@ impl Bench {
     }
 
     fn steps(&mut self) {
-        let course = if self.arguments.quick { step::Course::QUICK } else { step::Course::USUAL };
+        let course = if self.arguments.quick { step::Schedule::QUICK } else { step::Schedule::USUAL };
         for contender in self.contenders.clone() {
             if self.results.steps.iter().any(|one| one.contender == contender) {
                 continue;
@@ -369,7 +371,7 @@ impl Bench {
     }
 
     fn floods(&mut self) {
-        let course = if self.arguments.quick { innocent::Course::QUICK } else { innocent::Course::USUAL };
+        let course = if self.arguments.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
         let usual = if self.arguments.quick { vec![Kind::Invites, Kind::Passwords] } else { Kind::ALL.to_vec() };
         let floods = if self.arguments.floods.is_empty() { usual } else { self.arguments.floods.clone() };
         let kinds: Vec<Option<Kind>> = [None].into_iter().chain(floods.into_iter().map(Some)).collect();
@@ -383,7 +385,7 @@ impl Bench {
                 let limit = Self::limit(contender, Mode::Passwords, capacity);
                 self.measure(
                     &format!("flood: {contender}, {name}"),
-                    |bench| innocent::run(contender, kind, &bench.place, (capacity, limit), course),
+                    |bench| flood_impact::run(contender, kind, &bench.place, (capacity, limit), course),
                     |results, one| {
                         let (calls, tally) = (&one.calls, &one.tally);
                         eprintln!(
@@ -404,7 +406,7 @@ impl Bench {
     }
 
     fn reflections(&mut self) {
-        let course = if self.arguments.quick { innocent::Course::QUICK } else { innocent::Course::USUAL };
+        let course = if self.arguments.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
         for contender in self.contenders.clone() {
             if self.results.reflections.iter().any(|one| one.contender == contender) {
                 continue;
@@ -413,7 +415,7 @@ impl Bench {
             let limit = Self::limit(contender, Mode::Udp, 10_000.0);
             self.measure(
                 &format!("reflection: {contender}"),
-                |bench| innocent::reflect(contender, &bench.place, limit, course),
+                |bench| flood_impact::reflect(contender, &bench.place, limit, course),
                 |results, one| {
                     for (kind, tally) in &one.kinds {
                         eprintln!("  {kind}: {} for {}, bytes {:.2}", tally.answers, tally.sent, tally.amplification());
@@ -429,7 +431,7 @@ impl Bench {
             eprintln!("SKIPPED: registrations all at once, for strowger load has no workload {}", avalanche::WORKLOAD);
             return;
         }
-        let course = if self.arguments.quick { avalanche::Course::QUICK } else { avalanche::Course::USUAL };
+        let course = if self.arguments.quick { avalanche::Schedule::QUICK } else { avalanche::Schedule::USUAL };
         // Kamailio's ratelimit is set for INVITEs: nothing changes for REGISTERs.
         let contenders: Vec<_> = self.contenders.iter().copied().filter(|one| *one != Contender::Limits).collect();
         for contender in contenders {
@@ -449,7 +451,7 @@ impl Bench {
 
     fn costs(&mut self) {
         let (course, pairs) =
-            if self.arguments.quick { (cost::Course::QUICK, 1) } else { (cost::Course::USUAL, COST_PAIRS) };
+            if self.arguments.quick { (cost::Schedule::QUICK, 1) } else { (cost::Schedule::USUAL, COST_PAIRS) };
         for number in self.results.costs.len() as u64..pairs {
             self.measure(
                 &format!("cost of control, pair {}", number + 1),
@@ -526,7 +528,7 @@ impl Bench {
 }
 
 /// What there is of the contenders that are asked for.
-fn present(arguments: &Arguments, place: &Place) -> Vec<Contender> {
+fn present(arguments: &Arguments, place: &Environment) -> Vec<Contender> {
     let has_kamailio = programs::has_kamailio();
     if !has_kamailio {
         eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
@@ -557,7 +559,7 @@ fn forget(results: &mut Results, part: Part) {
     }
 }
 
-fn brief(one: &Loaded) -> String {
+fn brief(one: &LoadResult) -> String {
     let Outcome { offered, goodput, byes, p50_ms, p99_ms, refused, drops, processors, throttled, .. } = one.outcome;
     format!(
         "{offered:.0}/s offered, {goodput:.0}/s carried ({:.1} %), BYEs {byes:.2?} %, setup {p50_ms:.1?} ms (p99 {p99_ms:.1?}), \

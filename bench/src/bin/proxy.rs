@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use strowger_bench::apart::{Network, enter};
 use strowger_bench::callgrind::Counts;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::{Namespace, enter};
 use strowger_bench::programs;
-use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
+use strowger_bench::proxy::figures::{Figure, Figures, Highest, Key, Results, ServerRun, single};
 use strowger_bench::proxy::instructions::count;
-use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
+use strowger_bench::proxy::peer::{Environment, KEPT_FOR, Peer};
 use strowger_bench::proxy::scenario::{Load, Loads, Scenario, Step, T1_MS, steps};
 use strowger_bench::proxy::{generate, plot, relay, search, table};
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
 /// What was called, where that is not this program; reports say it.
@@ -119,7 +119,7 @@ fn main() {
     let mut bench = Bench::new(arguments, is_first);
     bench.run();
     let mut text = format!("## Calls and registrations, side by side\n\n{around}");
-    bench.describe(&mut text, network == Network::Own, is_first);
+    bench.describe(&mut text, network == Namespace::Own, is_first);
     let text = bench.show(text);
     println!("{text}");
 }
@@ -138,7 +138,7 @@ struct Bench {
     begun: Instant,
     /// What is left to do, as far as is known.
     left: Duration,
-    calm: Calm,
+    calm: QuietWaiter,
 }
 
 impl Bench {
@@ -172,12 +172,12 @@ impl Bench {
             .expect("the program can be read")
             .with("going before other work", is_first.to_string());
         let results = if arguments.resume {
-            kept::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
+            saved_results::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
         } else {
             Results::default()
         };
         let (begun, left) = (Instant::now(), Duration::ZERO);
-        let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = QuietWaiter::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
@@ -234,16 +234,16 @@ impl Bench {
         eprintln!("[{:.1} min, about {:.1} left] {what}", minutes(self.begun.elapsed()), minutes(self.left));
     }
 
-    fn place<'a>(&'a self, scenario: Scenario, folder: &'a Path, address: SocketAddr) -> Place<'a> {
+    fn place<'a>(&'a self, scenario: Scenario, folder: &'a Path, address: SocketAddr) -> Environment<'a> {
         let users = 2 * self.arguments.users;
-        Place { binary: &self.binary, folder, scenario, address, users, memory_mib: SHARED_MIB, t1_ms: T1_MS }
+        Environment { binary: &self.binary, folder, scenario, address, users, memory_mib: SHARED_MIB, t1_ms: T1_MS }
     }
 
     fn keep(&self) {
         if self.arguments.quick {
             return;
         }
-        if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
+        if let Err(error) = saved_results::write(&self.file, &self.conditions, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
     }
@@ -260,7 +260,7 @@ impl Bench {
         self.keep();
     }
 
-    fn try_turn(&mut self, scenario: Scenario, peer: Peer, round: usize) -> Result<Turn, String> {
+    fn try_turn(&mut self, scenario: Scenario, peer: Peer, round: usize) -> Result<ServerRun, String> {
         let folder = tempfile::Builder::new().prefix("strowger-proxy-").tempdir().map_err(|error| error.to_string())?;
         let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
         let users = self.arguments.users;
@@ -291,7 +291,7 @@ impl Bench {
         }
         let memory = (outcome.memory.0 / MIB, outcome.memory.1 / MIB);
         let (course, answered_bytes) = (outcome.course, outcome.answered_bytes);
-        Ok(Turn { scenario, peer, round, first, loads, course, answered_bytes, memory })
+        Ok(ServerRun { scenario, peer, round, first, loads, course, answered_bytes, memory })
     }
 
     /// The memory of calls that ring, at a server of their own.
@@ -302,7 +302,7 @@ impl Bench {
         }
         self.say(&format!("{peer}, calls that ring"));
         match self.try_ring(peer) {
-            Ok(value) => self.results.ringing_bytes.push(Single { scenario, peer, value }),
+            Ok(value) => self.results.ringing_bytes.push(Figure { scenario, peer, value }),
             Err(error) => eprintln!("  {peer}, calls that ring: {error}"),
         }
         self.keep();

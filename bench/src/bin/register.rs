@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use strowger_bench::programs;
+use strowger_bench::register::contender::Contender;
 use strowger_bench::register::process::{adopt, stay_on};
-use strowger_bench::register::subject::Contender;
 use strowger_bench::register::{report, rounds, scale as scaling, start};
 use strowger_bench::server::{circumstances, command_line};
 

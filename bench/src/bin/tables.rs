@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::plot::{COLOURS, Line, Lines, draw_lines};
 use strowger_bench::programs;
 use strowger_bench::register::process::adopt;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tables::contention::Contention;
-use strowger_bench::tables::credentials::{Source, Stock};
+use strowger_bench::tables::credentials::{Source, UserStores};
 use strowger_bench::tables::growth::{self, Growth};
 use strowger_bench::tables::measure::{Population, measure, message_time, sweep_time};
 use strowger_bench::tables::model::{Curve, Expiry, Server};
 use strowger_bench::tables::phones::World;
 use strowger_bench::tables::plot::{Group, draw_bars, short};
-use strowger_bench::tables::report::{self, Climbed, Measured, Rung, user_seconds};
+use strowger_bench::tables::report::{self, Measurement, Rung, RungResult, user_seconds};
 use strowger_bench::tables::serve::{self, Setup};
 use strowger_bench::tables::table::{EXPIRES, Kind, REFRESH};
 use strowger_bench::tables::timeline::{BIN, Timeline};
@@ -131,15 +131,15 @@ struct Study {
 }
 
 /// A table with so many users, and what a whole sweep over it takes.
-type Swept = (Kind, u32, Duration);
+type SweepResults = (Kind, u32, Duration);
 
 /// What came of it.
 struct Results {
     populations: &'static [u32],
     pair: Duration,
-    measured: Vec<Measured>,
-    sweeps: Vec<Swept>,
-    climbed: Vec<Climbed>,
+    measured: Vec<Measurement>,
+    sweeps: Vec<SweepResults>,
+    climbed: Vec<RungResult>,
     verified: Vec<(Rung, u32, Result<verify::Outcome, String>)>,
     timelines: Vec<Timeline>,
     contentions: Vec<Contention>,
@@ -154,7 +154,7 @@ impl Study {
     fn run(&self) -> Result<Results, String> {
         let growths = self.grow()?;
         self.say("users and databases");
-        let stock = Stock::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)), &Source::ALL)?;
+        let stock = UserStores::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)), &Source::ALL)?;
         let database =
             if stock.sources().any(|source| source == Source::Postgres) { Source::Postgres } else { Source::Sqlite };
         let rungs = Rung::all(database);
@@ -178,7 +178,7 @@ impl Study {
     }
 
     /// What users cost, and sweeps.
-    fn measure(&self, stock: &Stock, rungs: &[Rung]) -> Result<(Vec<Measured>, Vec<Swept>), String> {
+    fn measure(&self, stock: &UserStores, rungs: &[Rung]) -> Result<(Vec<Measurement>, Vec<SweepResults>), String> {
         self.say("phones");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         std::thread::scope(|scope| {
@@ -201,14 +201,14 @@ impl Study {
                     for (source, cores) in Source::ALL.into_iter().flat_map(|source| [(source, 1), (source, 2)]) {
                         if is_compared(kind, source) {
                             let cost = measure(&mut worlds[..cores], population, (stock, source), self.time)?;
-                            turns.push(Measured { kind, source, users: *users, cores, cost });
+                            turns.push(Measurement { kind, source, users: *users, cores, cost });
                         }
                     }
                 }
             }
             let middle = report::middle(&turns);
             for one in &middle {
-                let Measured { kind, source, cores, cost, .. } = one;
+                let Measurement { kind, source, cores, cost, .. } = one;
                 eprintln!("        {kind}, {source}, {cores} cores: {:.1?} a registration", cost.registration);
             }
             measured.extend(middle);
@@ -224,10 +224,10 @@ impl Study {
         Ok((measured, sweeps))
     }
 
-    fn watch(&self, measured: &[Measured], pair: Duration) -> Vec<Timeline> {
+    fn watch(&self, measured: &[Measurement], pair: Duration) -> Vec<Timeline> {
         let users = if self.is_quick { 100_000 } else { 1_000_000 };
         let time = Duration::from_secs(180);
-        let is_it = |one: &&Measured| (one.kind, one.cores, one.users) == (Kind::Nothing, 1, users);
+        let is_it = |one: &&Measurement| (one.kind, one.cores, one.users) == (Kind::Nothing, 1, users);
         let without = measured.iter().find(is_it);
         let rest = without.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
         let run = |(kind, expiry)| {
@@ -251,7 +251,7 @@ impl Study {
     }
 
     /// The load generator's users against each server.
-    fn verify(&self, climbed: &[Climbed]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
+    fn verify(&self, climbed: &[RungResult]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
         let (users, seconds) = if self.is_quick { (10_000, 3) } else { (100_000, 6) };
         let one_core = climbed.iter().filter_map(|climbed| Some((climbed.rung, climbed.servers.first()?)));
         let run = |(number, (rung, server)): (u16, (Rung, &Server))| {
@@ -271,9 +271,9 @@ impl Study {
 }
 
 /// From what was measured to servers.
-fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration) -> Vec<Climbed> {
+fn climb(rungs: &[Rung], measured: &[Measurement], sweeps: &[SweepResults], pair: Duration) -> Vec<RungResult> {
     let server = |rung: &Rung, cores: usize| {
-        let is_its = |one: &&Measured| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
+        let is_its = |one: &&Measurement| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
         let user = measured.iter().filter(is_its).map(|one| (f64::from(one.users), user_seconds(&one.cost, pair)));
         let sweep = sweeps.iter().filter(|(kind, ..)| *kind == rung.kind);
         let sweep = sweep.map(|(_, users, time)| (f64::from(*users), time.as_secs_f64() / f64::from(*users)));
@@ -284,7 +284,7 @@ fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration
             cores: cores as f64,
         }
     };
-    rungs.iter().map(|rung| Climbed { rung: *rung, servers: vec![server(rung, 1), server(rung, 2)] }).collect()
+    rungs.iter().map(|rung| RungResult { rung: *rung, servers: vec![server(rung, 1), server(rung, 2)] }).collect()
 }
 
 impl Results {

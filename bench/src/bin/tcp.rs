@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tcp::growth::Growth;
 use strowger_bench::tcp::phones::{Phones, Task};
-use strowger_bench::tcp::{Lifetime, echo, lifetimes, parts, registrar};
+use strowger_bench::tcp::{ConnectionLifetime, echo, lifetimes, parts, registrar};
 
 const HEAD: &str = "# TCP
 
@@ -67,8 +67,8 @@ enum Role {
     Phones {
         #[arg(long)]
         server: SocketAddr,
-        #[arg(long, value_parser = Lifetime::parse)]
-        lifetime: Lifetime,
+        #[arg(long, value_parser = ConnectionLifetime::parse)]
+        lifetime: ConnectionLifetime,
         #[arg(long)]
         rate: u32,
         #[arg(long)]

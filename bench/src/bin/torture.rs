@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use strowger_bench::message_target::{MessageTarget, Reader, WholeShard};
 use strowger_bench::mutate::Mutator;
-use strowger_bench::subject::{Reader, Subject, WholeShard};
 
 /// What one message may take.
 const LIMIT: Duration = Duration::from_millis(10);
@@ -61,7 +61,7 @@ struct Outcome {
     panics: u64,
 }
 
-fn in_process(arguments: &Arguments, subject: &mut dyn Subject) -> bool {
+fn in_process(arguments: &Arguments, subject: &mut dyn MessageTarget) -> bool {
     let mut outcome = Outcome::default();
     let (mut mutator, mut bytes) = (Mutator::new(arguments.seed), Vec::new());
     for number in 0..arguments.messages {
@@ -80,7 +80,7 @@ fn in_process(arguments: &Arguments, subject: &mut dyn Subject) -> bool {
 }
 
 /// Gives one message to the subject; `false` where that panics.
-fn one(bytes: &[u8], subject: &mut dyn Subject, outcome: &mut Outcome) -> bool {
+fn one(bytes: &[u8], subject: &mut dyn MessageTarget, outcome: &mut Outcome) -> bool {
     let start = Instant::now();
     let Ok(fault) = catch_unwind(AssertUnwindSafe(|| subject.take(bytes))) else { return false };
     let mut took = start.elapsed();

@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::two_stage::capacity::{Alone, measure};
+use strowger_bench::two_stage::capacity::{SingleServer, measure};
 use strowger_bench::two_stage::configuration::{T1, configuration};
+use strowger_bench::two_stage::deployment::Environment;
 use strowger_bench::two_stage::layout::{Layout, Work};
 use strowger_bench::two_stage::results::Results;
-use strowger_bench::two_stage::site::Place;
-use strowger_bench::two_stage::sweep::{Course, Task, sweep};
+use strowger_bench::two_stage::sweep::{Schedule, Task, sweep};
 use strowger_bench::two_stage::{GENERATOR_CORE, USERS, paper, plot, table};
 
 /// What the page of a trial begins with.
@@ -130,14 +130,14 @@ fn main() {
 
 struct Bench {
     arguments: Arguments,
-    place: Place,
+    place: Environment,
     parts: Vec<Part>,
     file: PathBuf,
     conditions: Conditions,
     around: String,
     results: Results,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
     failures: usize,
     // The results of a smoke test go with it.
     _scratch: tempfile::TempDir,
@@ -163,7 +163,7 @@ impl Bench {
             Conditions::of(&binary)?.with("the quota", format!("{} of {} µs", quota.quota_us, quota.period_us));
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match kept::read(&file, &conditions) {
+        let mut results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -172,10 +172,10 @@ impl Bench {
             parts.iter().for_each(|part| forget(&mut results, *part));
         }
         results.quota = Some(quota);
-        let calm = Calm::new(&[0, GENERATOR_CORE], Duration::from_secs(arguments.patience));
+        let calm = QuietWaiter::new(&[0, GENERATOR_CORE], Duration::from_secs(arguments.patience));
         // Before this process stays on one core, which is all that it sees of the machine then.
         let around = circumstances(&command_line("strowger-bench --bin two-stage").replace(" --describe", ""));
-        let (place, begun) = (Place { binary, quota }, Instant::now());
+        let (place, begun) = (Environment { binary, quota }, Instant::now());
         Ok(Self {
             arguments,
             place,
@@ -234,7 +234,7 @@ impl Bench {
         match measure(self) {
             Ok(found) => {
                 keep(&mut self.results, found);
-                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
                     eprintln!("  NOT KEPT: {why}");
                 }
             }
@@ -245,16 +245,16 @@ impl Bench {
         }
     }
 
-    fn course(&self) -> Course {
+    fn course(&self) -> Schedule {
         let Arguments { fill, warm_up, seconds, .. } = self.arguments;
         let [fill, warm_up, time] = [fill, warm_up, seconds].map(Duration::from_secs);
-        Course { fill, warm_up, time }
+        Schedule { fill, warm_up, time }
     }
 
     fn capacities(&mut self) {
         let course = self.course();
         for work in [Work::Calls, Work::Registrations] {
-            for alone in Alone::ALL {
+            for alone in SingleServer::ALL {
                 if self.results.capacity(alone, work).is_some() {
                     continue;
                 }

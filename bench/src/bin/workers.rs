@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::workers::run::{How, Outcome, Server, Work};
+use strowger_bench::workers::run::{Outcome, RunOptions, Server, Work};
 
 /// What stands above the table.
 const HEAD: &str = "# Workers that share one peer
@@ -109,7 +109,7 @@ fn main() {
 fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
     let (warm_up, seconds, rounds) =
         if arguments.quick { (3, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
-    let how = How {
+    let how = RunOptions {
         binary: programs::strowger(arguments.binary.as_ref()),
         percent: arguments.percent,
         spread: spread.to_owned(),

@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{self, PhaseReport, Plan, Run};
-use strowger_traffic::meter::Answer;
+use strowger_traffic::meter::ResponseClass;
 use strowger_traffic::options::{Options, Target, workload_with};
-use strowger_traffic::script::Verb;
+use strowger_traffic::script::MethodId;
 
 use super::contender::Contender;
-use super::requests::{Asker, wait};
-use super::site::{Place, Site};
+use super::deployment::{Deployment, Environment};
+use super::requests::{Client, wait};
+use crate::register::contender::free_address;
 use crate::register::message::{DOMAIN, FIRST_CSEQ};
-use crate::register::subject::free_address;
 
 /// Users on each side, all of the called ones registered at the first server.
 const USERS: u32 = 1_000;
@@ -34,7 +34,7 @@ const RECOVERY: Duration = Duration::from_secs(60);
 
 /// How long it takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct Schedule {
     /// Calls a second.
     pub rate: f64,
     /// Calls before the engine stands still.
@@ -75,7 +75,7 @@ pub struct Registers {
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Frozen {
+pub struct FreezeResult {
     /// Who.
     pub contender: Contender,
     /// Calls a second.
@@ -102,8 +102,8 @@ pub struct Frozen {
 ///
 /// # Errors
 /// When something does not start.
-pub fn run(contender: Contender, course: Course, place: &Place) -> Result<Frozen, String> {
-    let mut site = Site::start(contender, true, place)?;
+pub fn run(contender: Contender, course: Schedule, place: &Environment) -> Result<FreezeResult, String> {
+    let mut site = Deployment::start(contender, true, place)?;
     let (server, callees) = (site.first().address, free_address());
     let before = call(&plan(server, callees, course.rate, course.before, true)?)?;
     let calls = plan(server, callees, course.rate, course.frozen.saturating_sub(WARM_UP), false)?;
@@ -119,7 +119,7 @@ pub fn run(contender: Contender, course: Course, place: &Place) -> Result<Frozen
     engine.thaw();
     let thawed = Instant::now();
     let registers = registers.map_err(|_| "the thread of the REGISTERs panicked")??;
-    let mut frozen = Frozen {
+    let mut frozen = FreezeResult {
         contender,
         rate: course.rate,
         frozen_s: course.frozen.as_secs_f64(),
@@ -172,7 +172,7 @@ fn call(plan: &Plan) -> Result<Calls, String> {
 
 fn calls(phase: &PhaseReport) -> Calls {
     let meter = phase.meter();
-    let ringing = meter.answer(Verb::Invite, Answer::Provisional);
+    let ringing = meter.answer(MethodId::Invite, ResponseClass::Provisional);
     let at = |share: f64| ringing.map_or(f64::NAN, |times| times.quantile(share).as_secs_f64() * 1e3);
     Calls {
         begun: meter.began.sent,
@@ -184,7 +184,7 @@ fn calls(phase: &PhaseReport) -> Calls {
 
 /// Registers phones of its own, one after the other, none of which waits for another.
 fn register(server: SocketAddr, time: Duration, is_over: &AtomicBool) -> Result<Registers, String> {
-    let mut asker = Asker::new(server)?;
+    let mut asker = Client::new(server)?;
     let began = Instant::now();
     let mut sent: Vec<Option<Instant>> = Vec::new();
     let mut registers = Registers::default();
@@ -222,7 +222,7 @@ impl Registers {
 
 /// Registers phones until one is taken; nothing where none is in time.
 fn served_again(server: SocketAddr) -> Result<Option<()>, String> {
-    let mut asker = Asker::new(server)?;
+    let mut asker = Client::new(server)?;
     let began = Instant::now();
     for user in 0.. {
         // Behind the phones of before.
@@ -241,7 +241,7 @@ fn served_again(server: SocketAddr) -> Result<Option<()>, String> {
 }
 
 /// When nothing waits any more, and both servers have as many registrations.
-fn recover(site: &mut Site, thawed: Instant, frozen: &mut Frozen) -> Result<(), String> {
+fn recover(site: &mut Deployment, thawed: Instant, frozen: &mut FreezeResult) -> Result<(), String> {
     while thawed.elapsed() < RECOVERY && (frozen.drained_s.is_none() || frozen.same_s.is_none()) {
         let status = site.first().status();
         let registrations = status["registrations"].as_u64().unwrap_or(0);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::requests::{Asker, wait};
-use super::site::{Place, Server, Site};
+use super::deployment::{Deployment, Environment, Server};
+use super::requests::{Client, wait};
 use crate::register::load::{PATIENCE as LAST, Pace, Phones};
 use crate::register::message::FIRST_CSEQ;
 use crate::register::process::Usage;
@@ -23,7 +23,7 @@ const REST: Duration = Duration::from_secs(5);
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Joined {
+pub struct JoinResult {
     /// Who.
     pub contender: Contender,
     /// Registrations.
@@ -48,8 +48,14 @@ pub struct Joined {
 ///
 /// # Errors
 /// When a server does not start, or does not take all.
-pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place: &Place) -> Result<Joined, String> {
-    let mut site = Site::start(contender, false, place)?;
+pub fn run(
+    contender: Contender,
+    users: u32,
+    sockets: u32,
+    window: usize,
+    place: &Environment,
+) -> Result<JoinResult, String> {
+    let mut site = Deployment::start(contender, false, place)?;
     let (empty, engine) = (private(site.first()), engine_memory(&site));
     let files = site.engine.as_ref().map(super::engine::Engine::disk);
     let mut phones = Phones::new(site.first().address, users, sockets);
@@ -61,7 +67,7 @@ pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place:
     }
     thread::sleep(REST);
     let each = |bytes: u64| bytes as f64 / bindings as f64;
-    let mut joined = Joined {
+    let mut joined = JoinResult {
         contender,
         bindings,
         fill_rate: fill.rate(),
@@ -79,7 +85,7 @@ pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place:
 }
 
 /// Starts the second server.
-fn join(site: &mut Site, empty: u64, joined: &mut Joined) -> Result<(), String> {
+fn join(site: &mut Deployment, empty: u64, joined: &mut JoinResult) -> Result<(), String> {
     let began = Instant::now();
     let mut server = site.begin()?;
     joined.warm_s = Some(first_answer(&mut server, began)?.as_secs_f64());
@@ -93,7 +99,7 @@ fn join(site: &mut Site, empty: u64, joined: &mut Joined) -> Result<(), String> 
 
 /// When it first answers a question for contacts with 200: it says 503 until it has all.
 fn first_answer(server: &mut Server, began: Instant) -> Result<Duration, String> {
-    let mut asker = Asker::new(server.address)?;
+    let mut asker = Client::new(server.address)?;
     for number in 1.. {
         asker.ask(0, number % FIRST_CSEQ);
         wait(&[&asker], BEAT);
@@ -116,7 +122,7 @@ fn private(server: &Server) -> u64 {
 }
 
 /// Private memory, and what processes share.
-fn engine_memory(site: &Site) -> Option<u64> {
+fn engine_memory(site: &Deployment) -> Option<u64> {
     let usage = Usage::of(&site.engine.as_ref()?.processes());
     Some(usage.memory + usage.shared)
 }

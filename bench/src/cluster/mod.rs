@@ -5,6 +5,7 @@
 //! [`rates`], [`propagation`], [`joining`] and [`frozen`] measure. [`results`] keeps what was measured, [`table`] and [`plot`] show it.
 
 pub mod contender;
+pub mod deployment;
 pub mod engine;
 pub mod frozen;
 pub mod joining;
@@ -13,7 +14,6 @@ pub mod propagation;
 pub mod rates;
 pub mod requests;
 pub mod results;
-pub mod site;
 pub mod table;
 
 /// The core of the server that registers phones, and of the engine.

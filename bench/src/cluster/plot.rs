@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::contender::Contender;
 use super::engine::Kind;
-use super::propagation::Propagated;
+use super::propagation::PropagationResult;
 use super::results::Results;
 use super::table::GOAL_RATE;
 use crate::plot::{COLOURS, Drawn, GRID, Line, Lines, SIZE, draw_lines, font, head};
@@ -41,7 +41,7 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<d
         draw_rates(results, &folder.join("cluster-rates.svg"))?;
         drawn.push("cluster-rates.svg");
     }
-    let is_drawn = |one: &&Propagated| one.asked == GOAL_RATE && PROPAGATING.contains(&one.contender);
+    let is_drawn = |one: &&PropagationResult| one.asked == GOAL_RATE && PROPAGATING.contains(&one.contender);
     let lines: Vec<Line> = results.propagation.iter().filter(is_drawn).filter_map(line).collect();
     if !lines.is_empty() {
         let of = Lines {
@@ -57,7 +57,7 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<d
     Ok(drawn)
 }
 
-fn line(one: &Propagated) -> Option<Line> {
+fn line(one: &PropagationResult) -> Option<Line> {
     let points: Vec<(f64, f64)> = one.times_ms.iter().map(|(share, ms)| (100.0 * share, *ms)).collect();
     let name = one.contender.to_string();
     (!points.is_empty()).then(|| Line { name, colour: colour(one.contender), points })
@@ -77,7 +77,7 @@ fn draw_rates(results: &Results, file: &Path) -> Drawn {
     ];
     let caption = "REGISTERs a second at saturation: server and engine share one core";
     let top = head(&root, caption, names.into_iter())?;
-    let rate = |one: &super::rates::Rated| one.full().map_or(0.0, |pace| pace.rate);
+    let rate = |one: &super::rates::RateResult| one.full().map_or(0.0, |pace| pace.rate);
     let most = results.rates.iter().map(rate).fold(1.0, f64::max);
     for (row, one) in (0..).zip(&results.rates) {
         let y = top + 6 + ROW * row;

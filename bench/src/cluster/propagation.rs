@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::requests::{Asker, Told, wait};
-use super::site::{Place, Site};
+use super::deployment::{Deployment, Environment};
+use super::requests::{Client, FinalAnswer, wait};
 use crate::register::message::FIRST_CSEQ;
 
 /// One of so many phones is looked for.
@@ -28,7 +28,7 @@ pub const SHARES: [f64; 12] = [0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Propagated {
+pub struct PropagationResult {
     /// Who.
     pub contender: Contender,
     /// REGISTERs a second that were sent, each of a phone that was not registered before.
@@ -43,7 +43,7 @@ pub struct Propagated {
     pub times_ms: Vec<(f64, f64)>,
 }
 
-impl Propagated {
+impl PropagationResult {
     /// The time that a share of the phones took at most, in milliseconds; one of [`SHARES`].
     #[must_use]
     pub fn at(&self, share: f64) -> Option<f64> {
@@ -55,8 +55,8 @@ impl Propagated {
 ///
 /// # Errors
 /// When a server does not start, or ends, or nobody registers.
-pub fn run(contender: Contender, rate: u32, time: Duration, place: &Place) -> Result<Propagated, String> {
-    let mut site = Site::start(contender, true, place)?;
+pub fn run(contender: Contender, rate: u32, time: Duration, place: &Environment) -> Result<PropagationResult, String> {
+    let mut site = Deployment::start(contender, true, place)?;
     let second = site.second().ok_or("there is no second server")?.address;
     let mut search = Search::new(site.first().address, second)?;
     search.go(rate, WARM_UP + time);
@@ -65,15 +65,15 @@ pub fn run(contender: Contender, rate: u32, time: Duration, place: &Place) -> Re
 }
 
 /// A phone that is looked for.
-struct Sought {
+struct PropagationProbe {
     since: Instant,
     next: Instant,
 }
 
 struct Search {
-    first: Asker,
-    second: Asker,
-    sought: HashMap<u32, Sought>,
+    first: Client,
+    second: Client,
+    sought: HashMap<u32, PropagationProbe>,
     /// The first phone that is looked for.
     first_sought: u32,
     taken: u64,
@@ -84,7 +84,7 @@ struct Search {
 impl Search {
     fn new(first: std::net::SocketAddr, second: std::net::SocketAddr) -> Result<Self, String> {
         let times = Histogram::new_with_bounds(1_000, 60_000_000_000, 3).map_err(|error| error.to_string())?;
-        let (first, second) = (Asker::new(first)?, Asker::new(second)?);
+        let (first, second) = (Client::new(first)?, Client::new(second)?);
         Ok(Self { first, second, sought: HashMap::new(), first_sought: 0, taken: 0, sample: 0, times })
     }
 
@@ -109,15 +109,15 @@ impl Search {
     }
 
     fn take_answers(&mut self) {
-        while let Some(Told { answer, .. }) = self.first.answer() {
+        while let Some(FinalAnswer { answer, .. }) = self.first.answer() {
             let now = Instant::now();
             self.taken += u64::from(answer.status == 200);
             if answer.status == 200 && answer.user >= self.first_sought && answer.user % EVERY == 0 {
                 self.sample += 1;
-                self.sought.insert(answer.user, Sought { since: now, next: now });
+                self.sought.insert(answer.user, PropagationProbe { since: now, next: now });
             }
         }
-        while let Some(Told { answer, has_contact }) = self.second.answer() {
+        while let Some(FinalAnswer { answer, has_contact }) = self.second.answer() {
             if has_contact && let Some(sought) = self.sought.remove(&answer.user) {
                 self.times.saturating_record(u64::try_from(sought.since.elapsed().as_nanos()).unwrap_or(u64::MAX));
             }
@@ -134,12 +134,12 @@ impl Search {
         }
     }
 
-    fn tell(self, contender: Contender, asked: u32, time: Duration) -> Result<Propagated, String> {
+    fn tell(self, contender: Contender, asked: u32, time: Duration) -> Result<PropagationResult, String> {
         if self.sample == 0 {
             return Err("nobody was registered".to_owned());
         }
         let at = |share: f64| (share, self.times.value_at_quantile(share) as f64 / 1e6);
-        Ok(Propagated {
+        Ok(PropagationResult {
             contender,
             asked,
             rate: self.taken as f64 / time.as_secs_f64(),

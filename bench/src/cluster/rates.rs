@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::site::{Place, Site};
+use super::deployment::{Deployment, Environment};
 use crate::register::load::{PATIENCE, Pace, Phones, Tally};
 use crate::register::process::{Usage, sync_time};
 
@@ -43,7 +43,7 @@ pub struct Cost {
 
 /// What was measured at one pace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Paced {
+pub struct PaceResult {
     /// REGISTERs a second that were asked for; none at saturation.
     pub asked: Option<u32>,
     /// 200s a second.
@@ -70,7 +70,7 @@ pub struct Paced {
 
 /// What came of one contender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Rated {
+pub struct RateResult {
     /// Who.
     pub contender: Contender,
     /// Users that were registered when the measuring began.
@@ -80,25 +80,25 @@ pub struct Rated {
     /// What an fdatasync took just before, in milliseconds.
     pub sync_ms: f64,
     /// Saturation, and the rates that it could keep.
-    pub paces: Vec<Paced>,
+    pub paces: Vec<PaceResult>,
 }
 
-impl Rated {
+impl RateResult {
     /// What was measured at saturation.
     #[must_use]
-    pub fn full(&self) -> Option<&Paced> {
+    pub fn full(&self) -> Option<&PaceResult> {
         self.paces.iter().find(|pace| pace.asked.is_none())
     }
 
     /// What was measured at a rate.
     #[must_use]
-    pub fn at(&self, rate: u32) -> Option<&Paced> {
+    pub fn at(&self, rate: u32) -> Option<&PaceResult> {
         self.paces.iter().find(|pace| pace.asked == Some(rate))
     }
 }
 
 /// What everybody has used so far.
-struct Used {
+struct UsageTotals {
     server: Usage,
     engine: Usage,
     follower: Usage,
@@ -106,8 +106,8 @@ struct Used {
     phones: Usage,
 }
 
-impl Used {
-    fn so_far(site: &mut Site) -> Self {
+impl UsageTotals {
+    fn so_far(site: &mut Deployment) -> Self {
         let server = Usage::of(&site.first().processes());
         let follower = site.second().map(|server| Usage::of(&server.processes())).unwrap_or_default();
         let of_engine = |of: fn(&super::engine::Engine) -> Vec<u32>| site.engine.as_ref().map(of).unwrap_or_default();
@@ -134,9 +134,9 @@ impl Used {
 ///
 /// # Errors
 /// When it does not start, or ends.
-pub fn run(plan: &Plan, contender: Contender, place: &Place) -> Result<Rated, String> {
+pub fn run(plan: &Plan, contender: Contender, place: &Environment) -> Result<RateResult, String> {
     let sync_ms = sync_time(&place.folder, 100).map_err(|error| error.to_string())?.0;
-    let mut site = Site::start(contender, contender.is_shared(), place)?;
+    let mut site = Deployment::start(contender, contender.is_shared(), place)?;
     let mut phones = Phones::new(site.first().address, plan.users, plan.sockets).napping();
     let fill = phones.fill(plan.window, plan.fill);
     let users = phones.registered();
@@ -154,23 +154,23 @@ pub fn run(plan: &Plan, contender: Contender, place: &Place) -> Result<Rated, St
         phones.run(Pace::Rate(*rate), plan.warm_up / 4);
         paces.push(measure(&mut site, &mut phones, Pace::Rate(*rate), plan.time)?);
     }
-    Ok(Rated { contender, users, fill_rate: fill.rate(), sync_ms, paces })
+    Ok(RateResult { contender, users, fill_rate: fill.rate(), sync_ms, paces })
 }
 
-fn measure(site: &mut Site, phones: &mut Phones, pace: Pace, time: Duration) -> Result<Paced, String> {
-    let before = Used::so_far(site);
+fn measure(site: &mut Deployment, phones: &mut Phones, pace: Pace, time: Duration) -> Result<PaceResult, String> {
+    let before = UsageTotals::so_far(site);
     let mut tally = phones.run(pace, time);
-    let used = Used::so_far(site).since(&before);
+    let used = UsageTotals::so_far(site).since(&before);
     // Those that were under way are no part of the rate, but they count where they are lost.
     tally.lost += phones.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
     site.check()?;
     Ok(paced(pace, &tally, used))
 }
 
-fn paced(pace: Pace, tally: &Tally, [server, engine, follower, replica, phones]: [f64; 5]) -> Paced {
+fn paced(pace: Pace, tally: &Tally, [server, engine, follower, replica, phones]: [f64; 5]) -> PaceResult {
     let seconds = tally.time.as_secs_f64();
     let each = |used: f64| 1e3 * used / tally.taken.max(1) as f64;
-    Paced {
+    PaceResult {
         asked: if let Pace::Rate(rate) = pace { Some(rate) } else { None },
         rate: tally.rate(),
         p50_ms: tally.milliseconds(0.5),

@@ -14,7 +14,7 @@ const LARGEST: usize = 4_096;
 
 /// A socket and the server that it asks.
 #[derive(Debug)]
-pub struct Asker {
+pub struct Client {
     socket: UdpSocket,
     server: SocketAddr,
     register: Template,
@@ -24,14 +24,14 @@ pub struct Asker {
 
 /// A final answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct FinalAnswer {
     /// The user's number, its CSeq and the status.
     pub answer: Answer,
     /// Whether it names a contact.
     pub has_contact: bool,
 }
 
-impl Asker {
+impl Client {
     /// Nothing is sent yet.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Asker {
     }
 
     /// The next final answer that is there already.
-    pub fn answer(&self) -> Option<Told> {
+    pub fn answer(&self) -> Option<FinalAnswer> {
         let mut bytes = [0; LARGEST];
         loop {
             let length = match self.socket.recv(&mut bytes) {
@@ -71,13 +71,13 @@ impl Asker {
             let Some(text) = bytes.get(..length) else { continue };
             let Some(answer) = Answer::read(text).filter(|answer| answer.status >= 200) else { continue };
             let has_contact = memmem::find(text, b"\r\nContact:").is_some();
-            return Some(Told { answer, has_contact });
+            return Some(FinalAnswer { answer, has_contact });
         }
     }
 }
 
 /// Waits until one of them has an answer, for `time` at most.
-pub fn wait(askers: &[&Asker], time: Duration) {
+pub fn wait(askers: &[&Client], time: Duration) {
     let mut sockets: Vec<PollFd<'_>> = askers.iter().map(|asker| PollFd::new(&asker.socket, PollFlags::IN)).collect();
     if let Ok(time) = Timespec::try_from(time) {
         // An interrupted wait is a short one.

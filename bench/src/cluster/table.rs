@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::contender::Contender;
-use super::rates::{Paced, Rated};
+use super::rates::{PaceResult, RateResult};
 use super::results::Results;
 
 /// What has to be reached, as it is compared: a member's rate as a part of that alone.
@@ -203,7 +203,7 @@ const RATES_SAID: &str = "*Of alone* is the rate as a part of that of one server
     core* is near 1, the phones were the limit and not the server.";
 
 /// What was used, and what went wrong.
-fn spent(pace: &Paced) -> String {
+fn spent(pace: &PaceResult) -> String {
     let used = pace.cost;
     format!(
         "{} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {}",
@@ -220,7 +220,7 @@ fn spent(pace: &Paced) -> String {
 }
 
 /// The table of one rate.
-fn at(rates: &[Rated], rate: u32) -> String {
+fn at(rates: &[RateResult], rate: u32) -> String {
     let mut text = format!(
         "\n| at {rate} REGISTER/s | REGISTER/s | p50 ms | p99 ms | CPU s for 1,000: server | engine | second server | replica | server's core | the other core | 503 | other | lost |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"

@@ -1,9 +1,9 @@
 //! What the load generator itself can do, beside SIPp and beside a relay that does nothing.
 
-pub mod ours;
 pub mod relay;
 pub mod report;
 pub mod sipp;
+pub mod strowger;
 pub mod wire;
 
 /// What came of a rate that was tried.

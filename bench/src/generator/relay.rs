@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::thread_time;
 
@@ -14,7 +14,7 @@ const SIZES: [usize; 6] = [560, 330, 500, 330, 330, 300];
 
 /// Calls a second, and the processor time of each in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor {
+pub struct RelayCost {
     /// Calls a second.
     pub rate: f64,
     /// Microseconds of a processor for each.
@@ -25,7 +25,7 @@ pub struct Floor {
 ///
 /// # Errors
 /// When there is no socket.
-pub fn run(time: Duration, at_once: usize) -> io::Result<Floor> {
+pub fn run(time: Duration, at_once: usize) -> io::Result<RelayCost> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let open = || UdpSocket::bind(any, BufferSizes::DEFAULT).map_err(|error| error.cause);
     let (mut a, mut b) = (open()?, open()?);
@@ -59,13 +59,13 @@ pub fn run(time: Duration, at_once: usize) -> io::Result<Floor> {
         }
     }
     let count = calls.max(1) as f64;
-    Ok(Floor { rate: count / begun.elapsed().as_secs_f64(), cost: (thread_time() - before) * 1e6 / count })
+    Ok(RelayCost { rate: count / begun.elapsed().as_secs_f64(), cost: (thread_time() - before) * 1e6 / count })
 }
 
 fn send(socket: &mut UdpSocket, batch: &mut SendBatch, to: SocketAddr, kinds: &[u8]) {
     for kind in kinds {
         batch.next_slot().resize(SIZES[usize::from(*kind)], *kind);
-        batch.commit(to, Strand::ALL);
+        batch.commit(to, OrderingKey::ALL);
         if batch.is_full() {
             let _ = socket.send(batch, |_| ());
         }

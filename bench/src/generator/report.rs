@@ -29,9 +29,9 @@ pub struct Figures {
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// The bare relay.
-    pub relay: super::relay::Floor,
+    pub relay: super::relay::RelayCost,
     /// The generator, in a closed loop.
-    pub ours: super::ours::Loop,
+    pub ours: super::strowger::Loop,
 }
 
 /// What SIPp can do.

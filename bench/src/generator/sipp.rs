@@ -53,12 +53,12 @@ pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> 
             .stderr(Stdio::null())
             .spawn()
     };
-    let mut uas = Dying(start(cores.callee, "uas", uas_port, &[])?);
+    let mut uas = ChildGuard(start(cores.callee, "uas", uas_port, &[])?);
     std::thread::sleep(Duration::from_millis(500));
     let target = format!("127.0.0.1:{uas_port}");
     let (asked, calls) = (format!("{rate:.0}"), format!("{calls:.0}"));
     let limits = ["-r", &asked, "-m", &calls, "-l", "200000", "-timeout", &seconds];
-    let mut uac = Dying(start(cores.caller, "uac", uac_port, &[&[target.as_str()], &limits[..]].concat())?);
+    let mut uac = ChildGuard(start(cores.caller, "uac", uac_port, &[&[target.as_str()], &limits[..]].concat())?);
     if !ends_within(&mut uac.0, time + GRACE)? {
         // Above what it carries it may not even keep its own time-out.
         uac.0.kill()?;
@@ -92,9 +92,9 @@ fn ends_within(child: &mut Child, time: Duration) -> std::io::Result<bool> {
 }
 
 /// A program that goes with us.
-struct Dying(Child);
+struct ChildGuard(Child);
 
-impl Drop for Dying {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // It is gone already where these fail.
         let _ = (self.0.kill(), self.0.wait());

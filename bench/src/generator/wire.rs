@@ -13,7 +13,7 @@ use rustix::process::setpriority_process;
 use strowger_net::{BufferSizes, RecvBatch, UdpSocket};
 use strowger_traffic::arrival::Arrivals;
 use strowger_traffic::engine::Run;
-use strowger_traffic::options::{Answering, Options, Target, workload};
+use strowger_traffic::options::{CalleeLocation, Options, Target, workload};
 
 use crate::register::rounds::median;
 
@@ -92,7 +92,7 @@ fn by_the_clock(rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
     let begin = Instant::now() + Duration::from_millis(50);
     let seen = |index: usize| -> Vec<u64> {
         let mine = (calls as usize).div_ceil(threads);
-        law.moments(seed, index, threads)
+        law.times(seed, index, threads)
             .take(mine)
             .map(|at| {
                 let at = Duration::from_nanos(at);
@@ -167,9 +167,9 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     let socket = UdpSocket::bind(any, BUFFERS).expect("a port");
     let mut options = Options::new(workload("proxy-200").expect("it is built in"), None, seed);
     options.to = Some(Target::parse(&format!("udp:{}", socket.local_addr())).expect("it is a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     options.arrivals = law.to_owned();
-    (options.rate, options.calls, options.threads, options.repeats) = (rate, Some(calls), threads, false);
+    (options.rate, options.calls, options.threads, options.retransmits) = (rate, Some(calls), threads, false);
     options.drain = Some(Duration::ZERO);
     let (plan, _) = options.plan().expect("the options fit together");
     let run = Run::prepare(plan).expect("sockets can be opened");
@@ -177,7 +177,7 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     let (report, mut stamps) = std::thread::scope(|threads| {
         let reader = threads.spawn(|| stamps_of(socket, &is_over));
         let report = {
-            let _over = Over(&is_over);
+            let _over = StopGuard(&is_over);
             run.go().expect("it runs")
         };
         (report, reader.join().expect("it does not panic"))
@@ -190,9 +190,9 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
 }
 
 /// Says at its end that the run is over, however that ends: who reads would wait for ever.
-struct Over<'a>(&'a AtomicBool);
+struct StopGuard<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -234,7 +234,7 @@ mod tests {
         let stamps = std::thread::scope(|threads| {
             let reader = threads.spawn(|| stamps_of(socket, &is_over));
             let run = threads.spawn(|| {
-                let _over = Over(&is_over);
+                let _over = StopGuard(&is_over);
                 panic!("as a run that cannot go on");
             });
             assert!(run.join().is_err());

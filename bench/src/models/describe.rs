@@ -69,7 +69,7 @@ pub const PARTS: [Part; 5] = [
 
 /// Where things are.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Paths {
     /// The program `strowger`.
     pub strowger: PathBuf,
     /// The folder of the tables that were measured.
@@ -80,7 +80,7 @@ pub struct Places {
 
 /// What came of it.
 #[derive(Debug, Default)]
-pub struct Described {
+pub struct Description {
     /// All of it.
     pub text: String,
     /// What the documents show: whether the models hold what they promise.
@@ -91,7 +91,7 @@ pub struct Described {
 ///
 /// # Errors
 /// What `strowger plan` says, or when files cannot be read.
-pub fn describe(places: &Places) -> Result<Described, String> {
+pub fn describe(places: &Paths) -> Result<Description, String> {
     let (mut text, mut summary) = (String::new(), String::new());
     let (mut around, mut summed_up) = (String::new(), String::new());
     for part in PARTS {
@@ -124,7 +124,7 @@ pub fn describe(places: &Places) -> Result<Described, String> {
             let _ = write!(text, "![{}](plots/models-{}.svg)\n\n", part.title, part.name);
         }
     }
-    Ok(Described { summary, text })
+    Ok(Description { summary, text })
 }
 
 /// Under which circumstances something was measured, where they are not those that were said last.
@@ -154,7 +154,7 @@ fn commands(part: &Part) -> String {
 }
 
 /// Fits, validates and draws.
-fn predict(places: &Places, name: &str, seen: &Path, unseen: &Path) -> Result<Value, String> {
+fn predict(places: &Paths, name: &str, seen: &Path, unseen: &Path) -> Result<Value, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let profile = folder.path().join("profile.json");
     let mut fit = Command::new(&places.strowger);

@@ -33,7 +33,7 @@ pub enum Pace {
 
 /// When the messages of a call are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
+pub enum Spacing {
     /// At once, when the one before has come.
     AtOnce,
     /// After a while, so that the server's messages are as good as independent: six Poisson streams.
@@ -46,7 +46,7 @@ pub struct Load {
     /// How many calls.
     pub pace: Pace,
     /// When their messages are sent.
-    pub course: Course,
+    pub course: Spacing,
     /// What is not counted, at the beginning.
     pub warm_up: Duration,
     /// What is.
@@ -94,18 +94,19 @@ pub fn run(server: &Server, load: &Load) -> Result<Outcome, String> {
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
     let (first, last) = within(&samples, phase.counted_from, phase.elapsed).ok_or("the server was not seen")?;
     let counted: Vec<Sample> = samples.into_iter().filter(|sample| (first.at..=last.at).contains(&sample.at)).collect();
-    let Spent { drops_per_s, processors } = Spent::of(&counted).ok_or("the server was not seen for long enough")?;
+    let ServerUsage { drops_per_s, processors } =
+        ServerUsage::of(&counted).ok_or("the server was not seen for long enough")?;
     Ok(outcome(phase, drops_per_s, processors))
 }
 
 /// What a server did, each second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spent {
+struct ServerUsage {
     drops_per_s: f64,
     processors: f64,
 }
 
-impl Spent {
+impl ServerUsage {
     /// Between looks during which nobody took the machine's cores away, where there are such: while one is away all is dropped that a
     /// socket has no room for, and that is not the server's.
     fn of(samples: &[Sample]) -> Option<Self> {
@@ -146,8 +147,8 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
 pub fn prepare(load: &Load) -> Result<Run, String> {
     let said = |error: engine::PlanError| error.to_string();
     let set: Vec<(String, String)> = match load.course {
-        Course::AtOnce => Vec::new(),
-        Course::Spread => ["ring", "hold", "reaction"].map(|name| (name.to_owned(), PAUSE.to_owned())).to_vec(),
+        Spacing::AtOnce => Vec::new(),
+        Spacing::Spread => ["ring", "hold", "reaction"].map(|name| (name.to_owned(), PAUSE.to_owned())).to_vec(),
     };
     let workload = workload_with("proxy-200", &set, 1.0).map_err(said)?;
     let to = Target::parse(&format!("udp:{ADDRESS}")).map_err(said)?;
@@ -164,8 +165,8 @@ pub fn prepare(load: &Load) -> Result<Run, String> {
         time: Some(load.time),
         warm_up: load.warm_up,
         drain: Some(DRAIN),
-        repeats: false,
-        is_awake: true,
+        retransmits: false,
+        is_busy_polling: true,
         ..Options::new(workload, Some(to), load.seed)
     };
     let mut plan = options.plan().map_err(said)?.0;
@@ -191,10 +192,10 @@ mod tests {
                 Sample { at, drops, stolen, user: 0.125 * quarter as f64, ..Sample::default() }
             })
             .collect();
-        assert_eq!(Spent::of(&samples), Some(Spent { drops_per_s: 500.0, processors: 0.5 }));
-        assert_eq!(Spent::of(&samples[..1]), None);
+        assert_eq!(ServerUsage::of(&samples), Some(ServerUsage { drops_per_s: 500.0, processors: 0.5 }));
+        assert_eq!(ServerUsage::of(&samples[..1]), None);
         samples[1].stolen = 1;
         samples[3].stolen = 4;
-        assert!(Spent::of(&samples).is_some_and(|spent| spent.drops_per_s > 100_000.0), "there is nothing else");
+        assert!(ServerUsage::of(&samples).is_some_and(|spent| spent.drops_per_s > 100_000.0), "there is nothing else");
     }
 }

@@ -7,7 +7,7 @@
 pub mod describe;
 pub mod load;
 pub mod observation;
-pub mod room;
+pub mod receive_buffer;
 pub mod runs;
 pub mod server;
 pub mod timing;

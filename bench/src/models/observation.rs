@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::timing::Typed;
+use super::timing::TypeTiming;
 
 /// The columns.
 const HEAD: &str = "name,servers,queue,calls,rate,message,count,service_us,scv,waiting_us,drops,cpu";
@@ -24,7 +24,7 @@ pub struct Observation {
     /// λ, packets/s.
     pub packets_per_s: f64,
     /// What each type took; where it is empty, all packets together took [`service_us`](Self::service_us).
-    pub types: Vec<Typed>,
+    pub types: Vec<TypeTiming>,
     /// E\[X\] of one of the servers, µs.
     pub service_us: Option<f64>,
     /// W, µs.
@@ -111,8 +111,8 @@ pub fn types_at(file: &Path, busy: f64) -> io::Result<Vec<(String, f64, String, 
 mod tests {
     use super::*;
 
-    fn typed(message: &str, count: u64) -> Typed {
-        Typed { message: message.to_owned(), count, service_us: 20.5, scv: 0.25 }
+    fn typed(message: &str, count: u64) -> TypeTiming {
+        TypeTiming { message: message.to_owned(), count, service_us: 20.5, scv: 0.25 }
     }
 
     #[test]

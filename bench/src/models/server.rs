@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 
 use crate::programs::{self, Lines};
-use crate::proxy::peer::{Peer, Place, Running};
+use crate::proxy::peer::{Environment, Peer, RunningServer};
 use crate::proxy::scenario::{Scenario, T1_MS};
 use crate::register::process::family;
 
@@ -78,7 +78,7 @@ pub struct Server {
 enum Process {
     Shell(Child),
     /// With its folder.
-    Kamailio(Running, #[expect(dead_code, reason = "it is removed when this is dropped")] tempfile::TempDir),
+    Kamailio(RunningServer, #[expect(dead_code, reason = "it is removed when this is dropped")] tempfile::TempDir),
 }
 
 impl Server {
@@ -114,7 +114,7 @@ impl Server {
     fn kamailio(binary: &Path, children: u32) -> Result<Self, String> {
         let folder =
             tempfile::Builder::new().prefix("strowger-models-").tempdir().map_err(|error| error.to_string())?;
-        let place = Place {
+        let place = Environment {
             binary,
             folder: folder.path(),
             scenario: Scenario::Call,

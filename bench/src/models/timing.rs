@@ -25,7 +25,7 @@ struct Sum {
 
 /// Messages of one type.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Typed {
+pub struct TypeTiming {
     /// Which.
     pub message: String,
     /// How many, in all windows.
@@ -49,7 +49,7 @@ pub struct Timing {
     /// The share of time that the thread was busy.
     pub busy: f64,
     /// By type.
-    pub types: Vec<Typed>,
+    pub types: Vec<TypeTiming>,
 }
 
 /// What a thread has seen between two lines.
@@ -97,7 +97,7 @@ pub fn read(lines: &[String]) -> Result<Timing, String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a run")]
-fn types(windows: &[Window]) -> Vec<Typed> {
+fn types(windows: &[Window]) -> Vec<TypeTiming> {
     let Some(first) = windows.first() else { return Vec::new() };
     let row = |message: &String| {
         let own = || {
@@ -105,7 +105,7 @@ fn types(windows: &[Window]) -> Vec<Typed> {
         };
         let mean = |sum: &Sum| sum.service_ns as f64 / sum.count as f64;
         let scv = |sum: &Sum| (sum.service_ns2 / sum.count as f64 / mean(sum).powi(2) - 1.0).max(0.0);
-        Typed {
+        TypeTiming {
             message: message.clone(),
             count: own().map(|sum| sum.count).sum(),
             service_us: median(own().map(mean).collect()) / 1e3,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::contender::{Contender, Mode, Place, Server};
+use super::contender::{Contender, Environment, Mode, Server};
 use super::{DOMAIN, GENERATOR_CORE, SERVER};
 
 /// The workload of `strowger load`.
@@ -21,14 +21,14 @@ const SHARE: f64 = 99.0;
 
 /// How much, and for how long at most.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct Schedule {
     /// Phones.
     pub phones: u32,
     /// When it is given up.
     pub time: Duration,
 }
 
-impl Course {
+impl Schedule {
     /// For figures.
     pub const USUAL: Self = Self { phones: 1_000_000, time: Duration::from_secs(900) };
     /// For trying.
@@ -52,7 +52,7 @@ pub struct Avalanche {
 
 /// Whether the program has the workload.
 #[must_use]
-pub fn is_known(place: &Place) -> bool {
+pub fn is_known(place: &Environment) -> bool {
     let output = Command::new(&place.binary).args(["load", "workloads"]).output();
     output.is_ok_and(|output| {
         String::from_utf8_lossy(&output.stdout).lines().any(|line| line.trim_start().starts_with(WORKLOAD))
@@ -63,7 +63,7 @@ pub fn is_known(place: &Place) -> bool {
 ///
 /// # Errors
 /// When a server or the generator does not run.
-pub fn run(contender: Contender, place: &Place, course: Course) -> Result<Avalanche, String> {
+pub fn run(contender: Contender, place: &Environment, course: Schedule) -> Result<Avalanche, String> {
     let mut server = Server::start(contender, Mode::Udp, place, None)?;
     let json = server.folder().join("avalanche.json");
     let mut command = Command::new("taskset");

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::contender::{Contender, Mode, Place, Server};
-use super::load::{Ask, Outcome, Pace, run};
+use super::contender::{Contender, Environment, Mode, Server};
+use super::load::{LoadRequest, Outcome, Pace, run};
 
 /// Calls at once while the server is made warm: enough to keep it busy.
 const AT_ONCE: usize = 64;
@@ -19,7 +19,7 @@ const DOWN: f64 = 0.8;
 
 /// How long each part of a search takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
+pub struct SearchSettings {
     /// Until as many transactions end as begin.
     pub warm_up: Duration,
     /// Of each rate.
@@ -32,7 +32,7 @@ pub struct Effort {
     pub precision: f64,
 }
 
-impl Effort {
+impl SearchSettings {
     /// For figures.
     pub const USUAL: Self = Self {
         warm_up: Duration::from_secs(35),
@@ -53,7 +53,7 @@ impl Effort {
 
 /// What was found.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct CapacityResult {
     /// Calls a second.
     pub rate: f64,
     /// The throughput with a new call for each that ends.
@@ -87,7 +87,7 @@ impl Bracket {
 struct Search {
     server: Server,
     mode: Mode,
-    effort: Effort,
+    effort: SearchSettings,
     seed: u64,
 }
 
@@ -95,7 +95,13 @@ struct Search {
 ///
 /// # Errors
 /// When the server does not start, or no rate holds.
-pub fn search(contender: Contender, mode: Mode, place: &Place, effort: Effort, seed: u64) -> Result<Found, String> {
+pub fn search(
+    contender: Contender,
+    mode: Mode,
+    place: &Environment,
+    effort: SearchSettings,
+    seed: u64,
+) -> Result<CapacityResult, String> {
     let mut search = Search { server: Server::start(contender, mode, place, None)?, mode, effort, seed };
     let closed = search.ask(Pace::AtOnce(AT_ONCE), effort.warm_up, effort.time)?.goodput;
     if closed < 1.0 {
@@ -104,7 +110,7 @@ pub fn search(contender: Contender, mode: Mode, place: &Place, effort: Effort, s
     let none_holds = || format!("no rate holds; {closed:.0}/s were carried in a closed loop");
     let highest = search.halve(closed)?.ok_or_else(none_holds)?;
     let (rate, p99_ms) = search.step_down(highest)?.ok_or_else(none_holds)?;
-    Ok(Found { rate, closed, p99_ms })
+    Ok(CapacityResult { rate, closed, p99_ms })
 }
 
 impl Search {
@@ -146,7 +152,7 @@ impl Search {
     }
 
     fn ask(&mut self, pace: Pace, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
-        let ask = Ask { warm_up, time, ..Ask::new(self.mode, pace, self.seed) };
+        let ask = LoadRequest { warm_up, time, ..LoadRequest::new(self.mode, pace, self.seed) };
         self.seed += 1;
         run(&mut self.server, &ask)
     }

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{DOMAIN, SERVER, SERVER_CORE, USERS};
-use crate::proxy::peer::{KEPT_FOR, Running, import, launch};
+use crate::proxy::peer::{KEPT_FOR, RunningServer, import, launch};
 use crate::proxy::scenario::T1_MS;
 use crate::quota::{Group, Quota, Throttling};
 
@@ -94,7 +94,7 @@ impl Mode {
 
 /// Programs, and what a server may use.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Environment {
     /// The program `strowger`.
     pub binary: PathBuf,
     /// Whether it knows `overload.control`.
@@ -107,7 +107,7 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Server {
     // The processes end before their group and their folder go.
-    running: Running,
+    running: RunningServer,
     group: Group,
     folder: tempfile::TempDir,
 }
@@ -119,7 +119,7 @@ impl Server {
     ///
     /// # Errors
     /// When it does not start, or there are no control groups.
-    pub fn start(contender: Contender, mode: Mode, place: &Place, limit: Option<f64>) -> Result<Self, String> {
+    pub fn start(contender: Contender, mode: Mode, place: &Environment, limit: Option<f64>) -> Result<Self, String> {
         let said = |error: std::io::Error| error.to_string();
         let folder = tempfile::Builder::new().prefix("strowger-overload-").tempdir().map_err(said)?;
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::contender::{Contender, Mode, Place, Server};
-use super::load::{Ask, Pace, run};
+use super::contender::{Contender, Environment, Mode, Server};
+use super::load::{LoadRequest, Pace, run};
 use crate::quota::Quota;
 use crate::register::rounds::median;
 
@@ -31,14 +31,14 @@ impl Cost {
 
 /// How long each turn takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct Schedule {
     /// What is not counted.
     pub warm_up: Duration,
     /// What is.
     pub time: Duration,
 }
 
-impl Course {
+impl Schedule {
     /// For figures.
     pub const USUAL: Self = Self { warm_up: Duration::from_secs(3), time: Duration::from_secs(6) };
     /// For trying.
@@ -49,15 +49,15 @@ impl Course {
 ///
 /// # Errors
 /// When a server or the generator does not run.
-pub fn turn(place: &Place, course: Course, number: u64) -> Result<Cost, String> {
+pub fn turn(place: &Environment, course: Schedule, number: u64) -> Result<Cost, String> {
     let whole = Quota { quota_us: place.quota.period_us, ..place.quota };
-    let place = Place { quota: whole, ..place.clone() };
+    let place = Environment { quota: whole, ..place.clone() };
     let measure = |contender| {
-        let ask = Ask {
+        let ask = LoadRequest {
             warm_up: course.warm_up,
             time: course.time,
             drain: Duration::from_secs(1),
-            ..Ask::new(Mode::Udp, Pace::AtOnce(AT_ONCE), 7 + number)
+            ..LoadRequest::new(Mode::Udp, Pace::AtOnce(AT_ONCE), 7 + number)
         };
         let outcome = run(&mut Server::start(contender, Mode::Udp, &place, None)?, &ask)?;
         Ok::<_, String>(1e6 * outcome.processors / outcome.goodput.max(1.0))

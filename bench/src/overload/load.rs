@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{self, PhaseReport, Plan, Run};
-use strowger_traffic::meter::Answer;
+use strowger_traffic::meter::ResponseClass;
 use strowger_traffic::options::{Options, Target, workload_with};
-use strowger_traffic::script::Verb;
+use strowger_traffic::script::MethodId;
 
 use super::contender::{Mode, Server};
 use super::{CALLEES, DOMAIN, SERVER, USERS};
@@ -29,7 +29,7 @@ pub enum Pace {
 
 /// What is asked of a server.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct LoadRequest {
     /// Over what.
     pub mode: Mode,
     /// How many calls.
@@ -54,7 +54,7 @@ pub struct Ask {
     pub seed: u64,
 }
 
-impl Ask {
+impl LoadRequest {
     /// Calls at this pace, by callers who behave as RFC 3261 says.
     #[must_use]
     pub fn new(mode: Mode, pace: Pace, seed: u64) -> Self {
@@ -108,11 +108,11 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When the generator cannot run.
-pub fn prepare(ask: &Ask) -> Result<Run, String> {
+pub fn prepare(ask: &LoadRequest) -> Result<Run, String> {
     Run::prepare(plan(ask)?).map_err(|error| error.to_string())
 }
 
-fn plan(ask: &Ask) -> Result<Plan, String> {
+fn plan(ask: &LoadRequest) -> Result<Plan, String> {
     let said = |error: engine::PlanError| error.to_string();
     let is_stream = ask.mode == Mode::Tcp;
     let workload = workload_with("proxy-200", &[], 1.0).map_err(said)?;
@@ -129,7 +129,7 @@ fn plan(ask: &Ask) -> Result<Plan, String> {
         from: ask.from.clone(),
         sockets: ask.from.len().max(SOCKETS),
         connections: CONNECTIONS,
-        joins: !is_stream,
+        has_segmentation: !is_stream,
         rate,
         outstanding,
         time: Some(ask.time),
@@ -157,7 +157,7 @@ pub const CALLING: usize = 1;
 ///
 /// # Errors
 /// When there is nothing to measure.
-pub fn run(server: &mut Server, ask: &Ask) -> Result<Outcome, String> {
+pub fn run(server: &mut Server, ask: &LoadRequest) -> Result<Outcome, String> {
     let run = prepare(ask)?;
     carry_out(server, run)
 }
@@ -193,14 +193,14 @@ pub fn carry_out(server: &mut Server, run: Run) -> Result<Outcome, String> {
 pub fn outcome(phase: &PhaseReport) -> Outcome {
     let meter = phase.meter();
     let seconds = phase.elapsed.as_secs_f64().max(0.001);
-    let byes = meter.transactions.of(Verb::Bye);
-    let setup = meter.answer(Verb::Invite, Answer::Success).filter(|times| times.count() > 0);
+    let byes = meter.transactions.of(MethodId::Bye);
+    let setup = meter.answer(MethodId::Invite, ResponseClass::Success).filter(|times| times.count() > 0);
     let setup = |share: f64| Some(setup?.quantile(share).as_secs_f64() * 1e3);
     Outcome {
         offered: meter.began.sent as f64 / seconds,
         goodput: phase.carried_in_time as f64 / seconds,
         carried: 100.0 * meter.began.carried as f64 / (meter.began.sent as f64).max(1.0),
-        byes: (byes.all > 0).then(|| 100.0 * byes.well as f64 / byes.all as f64),
+        byes: (byes.all > 0).then(|| 100.0 * byes.succeeded as f64 / byes.all as f64),
         p50_ms: setup(0.5),
         p99_ms: setup(0.99),
         refused: meter.received.responses(503) as f64 / seconds,

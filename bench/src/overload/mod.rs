@@ -11,7 +11,7 @@ pub mod capacity;
 pub mod contender;
 pub mod cost;
 pub mod flood;
-pub mod innocent;
+pub mod flood_impact;
 pub mod load;
 pub mod plot;
 pub mod raw;

@@ -70,7 +70,7 @@ fn by_load(results: &Results, mode: Mode) -> Vec<Line> {
 }
 
 fn by_time(results: &Results) -> Vec<Line> {
-    let of = |one: &super::step::Stepped| Line {
+    let of = |one: &super::step::StepResult| Line {
         name: one.contender.to_string(),
         colour: colour(one.contender),
         points: one.seconds().into_iter().map(|(at, _, carried)| (at, 100.0 * carried / one.capacity)).collect(),

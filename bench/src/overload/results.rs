@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::avalanche::Avalanche;
 use super::contender::{Contender, Mode};
 use super::cost::Cost;
-use super::innocent::{Flooded, Reflected};
+use super::flood_impact::{FloodResult, ReflectionResult};
 use super::load::Outcome;
-use super::step::Stepped;
+use super::step::StepResult;
 use crate::quota::Quota;
 use crate::register::rounds::median;
 
@@ -32,7 +32,7 @@ pub struct Capacity {
 
 /// What came of a load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Loaded {
+pub struct LoadResult {
     /// Whose.
     pub contender: Contender,
     /// Over what.
@@ -47,7 +47,7 @@ pub struct Loaded {
     pub outcome: Outcome,
 }
 
-impl Loaded {
+impl LoadResult {
     /// Calls that were carried, in percent of the capacity.
     #[must_use]
     pub fn goodput_percent(&self) -> f64 {
@@ -69,13 +69,13 @@ pub struct Results {
     /// Searches.
     pub capacities: Vec<Capacity>,
     /// Loads.
-    pub loads: Vec<Loaded>,
+    pub loads: Vec<LoadResult>,
     /// Steps.
-    pub steps: Vec<Stepped>,
+    pub steps: Vec<StepResult>,
     /// Floods.
-    pub floods: Vec<Flooded>,
+    pub floods: Vec<FloodResult>,
     /// What was sent to who spoofs.
-    pub reflections: Vec<Reflected>,
+    pub reflections: Vec<ReflectionResult>,
     /// Registrations all at once.
     pub avalanches: Vec<Avalanche>,
     /// What control costs below the capacity.
@@ -99,7 +99,7 @@ impl Results {
 
     /// What came of a load.
     #[must_use]
-    pub fn load(&self, contender: Contender, mode: Mode, times: f64) -> Option<&Loaded> {
+    pub fn load(&self, contender: Contender, mode: Mode, times: f64) -> Option<&LoadResult> {
         self.loads.iter().find(|one| one.contender == contender && one.mode == mode && one.times == times)
     }
 
@@ -212,7 +212,7 @@ fn maybe(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.3}")).unwrap_or_default()
 }
 
-fn load_row(one: &Loaded) -> Vec<String> {
+fn load_row(one: &LoadResult) -> Vec<String> {
     let Outcome {
         offered,
         goodput,
@@ -249,7 +249,7 @@ fn load_row(one: &Loaded) -> Vec<String> {
     ]
 }
 
-fn flood_row(one: &Flooded) -> Vec<String> {
+fn flood_row(one: &FloodResult) -> Vec<String> {
     let number = |value: f64| format!("{value:.3}");
     let calls = &one.calls;
     vec![
@@ -306,20 +306,22 @@ pub(super) mod tests {
                     p99_ms: (times < 2.0).then_some(40.0),
                     ..Outcome::default()
                 };
-                results.loads.push(Loaded { contender, mode: Mode::Udp, times, capacity, seconds: 60, outcome });
+                results.loads.push(LoadResult { contender, mode: Mode::Udp, times, capacity, seconds: 60, outcome });
             }
             let tally = Tally { sent: 10, sent_bytes: 5_000, answers: 5, answer_bytes: 2_000 };
             let calls = Outcome { carried: 97.0, p99_ms: Some(80.0), ..Outcome::default() };
             for kind in [None].into_iter().chain(Kind::ALL.map(Some)) {
-                results.floods.push(Flooded { contender, kind, calls, tally, rate: 5_000.0 });
+                results.floods.push(FloodResult { contender, kind, calls, tally, rate: 5_000.0 });
             }
-            results.reflections.push(Reflected { contender, kinds: Kind::ALL.map(|kind| (kind, tally)).to_vec() });
+            results
+                .reflections
+                .push(ReflectionResult { contender, kinds: Kind::ALL.map(|kind| (kind, tally)).to_vec() });
             let points = (0..500_u64).map(|tenth| {
                 let carried = tenth * 50;
                 Point { at_s: tenth as f64 / 10.0, offered: tenth * 50, carried, ..Point::default() }
             });
             let points = points.collect();
-            results.steps.push(Stepped { contender, times: 10.0, capacity, step_s: 30.0, points });
+            results.steps.push(StepResult { contender, times: 10.0, capacity, step_s: 30.0, points });
         }
         results
     }

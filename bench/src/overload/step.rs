@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{Run, Stopper};
 
-use super::contender::{Contender, Mode, Place, Server};
-use super::load::{Ask, CALLING, Pace, prepare};
+use super::contender::{Contender, Environment, Mode, Server};
+use super::load::{CALLING, LoadRequest, Pace, prepare};
 use super::{CALLEES, SERVER};
 
 /// How often it is looked at what was carried.
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long it takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct Schedule {
     /// Before the step: until as many transactions end as begin.
     pub before: Duration,
     /// The step.
@@ -35,7 +35,7 @@ pub struct Course {
     pub after: Duration,
 }
 
-impl Course {
+impl Schedule {
     /// For figures.
     pub const USUAL: Self =
         Self { before: Duration::from_secs(35), step: Duration::from_secs(30), after: Duration::from_secs(40) };
@@ -61,7 +61,7 @@ pub struct Point {
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stepped {
+pub struct StepResult {
     /// Whose.
     pub contender: Contender,
     /// The highest load, in capacities.
@@ -74,7 +74,7 @@ pub struct Stepped {
     pub points: Vec<Point>,
 }
 
-impl Stepped {
+impl StepResult {
     /// The share of the base load that was carried within [`WINDOW`] from a moment on.
     fn service(&self, from: usize) -> Option<f64> {
         let first = self.points.get(from)?;
@@ -140,32 +140,32 @@ fn ratio(of: u64, all: u64) -> f64 {
 /// When a server or a generator does not run.
 pub fn run(
     contender: Contender,
-    place: &Place,
+    place: &Environment,
     limit: Option<f64>,
     (capacity, times): (f64, f64),
-    course: Course,
-) -> Result<Stepped, String> {
+    course: Schedule,
+) -> Result<StepResult, String> {
     let mut server = Server::start(contender, Mode::Udp, place, limit)?;
     let seed = 41;
     let all = course.before + course.step + course.after;
-    let base = Ask {
+    let base = LoadRequest {
         warm_up: Duration::ZERO,
         time: all + Duration::from_secs(2),
-        ..Ask::new(Mode::Udp, Pace::Rate(BASE * capacity), seed)
+        ..LoadRequest::new(Mode::Udp, Pace::Rate(BASE * capacity), seed)
     };
-    let base = Started::new(prepare(&base)?)?;
+    let base = RunningGenerator::new(prepare(&base)?)?;
     thread::sleep(course.before);
     let mut callees = CALLEES;
     callees.set_port(CALLEES.port() + 1);
-    let surge = Ask {
+    let surge = LoadRequest {
         warm_up: Duration::ZERO,
         time: course.step,
         drain: course.after + Duration::from_secs(1),
         pattern: "step%",
         callees,
-        ..Ask::new(Mode::Udp, Pace::Rate((times - BASE) * capacity), seed + 1)
+        ..LoadRequest::new(Mode::Udp, Pace::Rate((times - BASE) * capacity), seed + 1)
     };
-    let surge = Started::new(prepare(&surge)?)?;
+    let surge = RunningGenerator::new(prepare(&surge)?)?;
     let (begun, mut points) = (Instant::now(), Vec::new());
     while begun.elapsed() < course.step + course.after {
         let (one, two) = (base.stopper.progress().caller.began, surge.stopper.progress().caller.began);
@@ -181,16 +181,16 @@ pub fn run(
     surge.end()?;
     base.end()?;
     server.check()?;
-    Ok(Stepped { contender, times, capacity, step_s: course.step.as_secs_f64(), points })
+    Ok(StepResult { contender, times, capacity, step_s: course.step.as_secs_f64(), points })
 }
 
 /// A generator whose calls have begun.
-struct Started {
+struct RunningGenerator {
     stopper: Stopper,
     thread: thread::JoinHandle<Result<(), String>>,
 }
 
-impl Started {
+impl RunningGenerator {
     /// Starts it, and waits until its callees are registered.
     fn new(run: Run) -> Result<Self, String> {
         let stopper = run.stopper();
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     /// A service that is full but for `gap_s` seconds from the end of a step of 10 s on.
-    fn stepped(gap_s: f64) -> Stepped {
+    fn stepped(gap_s: f64) -> StepResult {
         let (mut points, mut carried) = (Vec::new(), 0);
         for tenth in 0..400_u32 {
             let at_s = f64::from(tenth) / 10.0;
@@ -230,7 +230,7 @@ mod tests {
             points.push(Point { at_s, offered: u64::from(tenth) * 50, carried, ..Point::default() });
             carried += if is_down { 2 } else { 50 };
         }
-        Stepped { contender: Contender::Control, times: 10.0, capacity: 1_000.0, step_s: 10.0, points }
+        StepResult { contender: Contender::Control, times: 10.0, capacity: 1_000.0, step_s: 10.0, points }
     }
 
     #[test]

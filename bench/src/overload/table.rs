@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::contender::{Contender, LIMIT_PERCENT, Mode};
 use super::cost::median_percent;
 use super::flood::Kind;
-use super::innocent::{FLOOD, Flooded, INNOCENT};
-use super::results::{Loaded, Results};
+use super::flood_impact::{FLOOD, FloodResult, INNOCENT};
+use super::results::{LoadResult, Results};
 use super::step::{BASE, FULL};
 
 /// What goodput must at least be, in percent of the capacity: over UDP and TCP, at each load.
@@ -172,7 +172,7 @@ fn steps(results: &Results, text: &mut String) {
     }
 }
 
-fn floods(results: &Results, contender: Contender) -> impl Iterator<Item = &Flooded> {
+fn floods(results: &Results, contender: Contender) -> impl Iterator<Item = &FloodResult> {
     results.floods.iter().filter(move |one| one.contender == contender)
 }
 
@@ -270,7 +270,7 @@ fn paper(results: &Results, text: &mut String) {
         let mut times = results.times(Mode::Udp);
         times.retain(|times| *times >= 2.0);
         for times in times {
-            let at = |mode| maybe(results.load(contender, mode, times).map(Loaded::goodput_percent), 1);
+            let at = |mode| maybe(results.load(contender, mode, times).map(LoadResult::goodput_percent), 1);
             let (udp, tcp) = (at(Mode::Udp), at(Mode::Tcp));
             let _ = writeln!(text, "| {contender}: goodput at {times}×, % of the capacity | {udp} | {tcp} |");
         }

@@ -56,7 +56,7 @@ impl Figures {
 
 /// A server, started once, under all loads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Turn {
+pub struct ServerRun {
     /// What was done.
     pub scenario: Scenario,
     /// By whom.
@@ -75,7 +75,7 @@ pub struct Turn {
     pub memory: (f64, f64),
 }
 
-impl Turn {
+impl ServerRun {
     /// A figure under a load.
     #[must_use]
     pub fn figure(&self, load: Load, key: Key) -> Option<f64> {
@@ -98,7 +98,7 @@ pub struct Highest {
 
 /// A figure for a scenario and a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Single {
+pub struct Figure {
     /// What was done.
     pub scenario: Scenario,
     /// By whom.
@@ -111,14 +111,14 @@ pub struct Single {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
     /// All turns.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<ServerRun>,
     /// The highest rates that were found, in each round.
     pub highest: Vec<Highest>,
     /// User instructions for each unit of work.
     #[serde(default)]
     pub parts: Vec<(Scenario, Peer, Parts)>,
     /// Bytes for each call that rings.
-    pub ringing_bytes: Vec<Single>,
+    pub ringing_bytes: Vec<Figure>,
 }
 
 impl Results {
@@ -140,7 +140,7 @@ impl Results {
     }
 
     /// The turns of a server.
-    pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Turn> {
+    pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &ServerRun> {
         self.turns.iter().filter(move |turn| turn.scenario == scenario && turn.peer == peer)
     }
 
@@ -205,7 +205,7 @@ impl Results {
 
 /// The one of a scenario and a server.
 #[must_use]
-pub fn single(list: &[Single], scenario: Scenario, peer: Peer) -> Option<f64> {
+pub fn single(list: &[Figure], scenario: Scenario, peer: Peer) -> Option<f64> {
     list.iter().find(|one| one.scenario == scenario && one.peer == peer).map(|one| one.value)
 }
 

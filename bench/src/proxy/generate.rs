@@ -86,7 +86,7 @@ fn plan(scenario: Scenario, address: SocketAddr, users: u32, set: &[(String, Str
         users,
         domain: Some(DOMAIN.to_owned()),
         sockets: scenario.sockets(),
-        joins: true,
+        has_segmentation: true,
         time: Some(Duration::from_secs(1)),
         drain: Some(DRAIN),
         ..Options::new(workload, Some(to), engine::entropy())
@@ -102,7 +102,14 @@ fn phase(pattern: &Phase, step: &Step) -> Result<Phase, String> {
         Load::Saturation(count) => engine::Load::Closed(usize::try_from(count).unwrap_or(1)),
     };
     // Times are to be of the server's wake-ups alone, and its processor time is not to go into waking this.
-    Ok(Phase { load, calls: None, time: Some(step.time), warm_up: step.settle, is_awake: true, ..pattern.clone() })
+    Ok(Phase {
+        load,
+        calls: None,
+        time: Some(step.time),
+        warm_up: step.settle,
+        is_busy_polling: true,
+        ..pattern.clone()
+    })
 }
 
 fn carry_out(plan: Plan, address: SocketAddr, pid: u32) -> Result<(Report, Vec<Sample>), String> {

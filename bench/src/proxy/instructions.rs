@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::DOMAIN;
-use super::peer::{Peer, Place};
+use super::peer::{Environment, Peer};
 use super::scenario::Scenario;
 use crate::callgrind::{self, Counts, Parts};
 
@@ -41,8 +41,15 @@ fn total(
     let folder = tempfile::Builder::new().prefix("strowger-callgrind-").tempdir().map_err(|error| error.to_string())?;
     let before = callgrind::before(folder.path());
     let before = before.each_ref().map(String::as_str);
-    let place =
-        Place { binary, folder: folder.path(), scenario, address, users: 2 * USERS, memory_mib: 512, t1_ms: T1_MS };
+    let place = Environment {
+        binary,
+        folder: folder.path(),
+        scenario,
+        address,
+        users: 2 * USERS,
+        memory_mib: 512,
+        t1_ms: T1_MS,
+    };
     let mut server = peer.start(&before, &place)?;
     let begun = Instant::now();
     let mut load = Command::new(binary);

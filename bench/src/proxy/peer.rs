@@ -91,8 +91,8 @@ impl Peer {
     }
 
     /// What it is begun with, in `folder`; it has been prepared for that.
-    fn command(self, place: &Place<'_>) -> Result<Vec<OsString>, String> {
-        let Place { binary, folder, scenario, address, users, memory_mib, t1_ms } = *place;
+    fn command(self, place: &Environment<'_>) -> Result<Vec<OsString>, String> {
+        let Environment { binary, folder, scenario, address, users, memory_mib, t1_ms } = *place;
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         match self {
             Self::Relay => {
@@ -128,7 +128,7 @@ impl Peer {
     ///
     /// # Errors
     /// When it cannot be started or ends again; then with the end of its log.
-    pub fn start(self, before: &[&str], place: &Place<'_>) -> Result<Running, String> {
+    pub fn start(self, before: &[&str], place: &Environment<'_>) -> Result<RunningServer, String> {
         self.start_with(before, place, &[])
     }
 
@@ -136,7 +136,7 @@ impl Peer {
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_with(self, before: &[&str], place: &Place<'_>, more: &[&str]) -> Result<Running, String> {
+    pub fn start_with(self, before: &[&str], place: &Environment<'_>, more: &[&str]) -> Result<RunningServer, String> {
         let mut words = self.command(place)?;
         words.extend(more.iter().map(OsString::from));
         launch(before, words, place.folder, place.address)
@@ -147,7 +147,12 @@ impl Peer {
 ///
 /// # Errors
 /// When it cannot be started or ends again; then with the end of its log.
-pub fn launch(before: &[&str], words: Vec<OsString>, folder: &Path, address: SocketAddr) -> Result<Running, String> {
+pub fn launch(
+    before: &[&str],
+    words: Vec<OsString>,
+    folder: &Path,
+    address: SocketAddr,
+) -> Result<RunningServer, String> {
     let mut words = before.iter().map(OsString::from).chain(words);
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words).current_dir(folder);
@@ -155,14 +160,14 @@ pub fn launch(before: &[&str], words: Vec<OsString>, folder: &Path, address: Soc
     let file = File::create(&log).map_err(|error| error.to_string())?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
     let child = child.map_err(|error| format!("{command:?}: {error}"))?;
-    let mut running = Running { log, child };
+    let mut running = RunningServer { log, child };
     Probe::new(address).wait(PATIENCE, || running.check())?;
     Ok(running)
 }
 
 /// What a server is started with.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct Environment<'a> {
     /// The program `strowger`.
     pub binary: &'a Path,
     /// A folder for it alone.
@@ -198,12 +203,12 @@ pub(crate) fn import(binary: &Path, folder: &Path, users: u32) -> Result<(), Str
 
 /// A server that runs; dropping it kills it, all of its processes.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     log: PathBuf,
     child: Child,
 }
 
-impl Running {
+impl RunningServer {
     /// Its first process.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -227,7 +232,7 @@ impl Running {
     }
 }
 
-impl Running {
+impl RunningServer {
     /// Asks it to end, and waits for that.
     ///
     /// # Errors
@@ -245,7 +250,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let family = family(self.child.id());
         signal(self.child.id(), Signal::KILL);

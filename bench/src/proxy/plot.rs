@@ -221,7 +221,7 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Figures, Highest, Turn};
+    use super::super::figures::{Figures, Highest, ServerRun};
     use super::*;
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         for (key, value) in [(Key::Processor, 30.0), (Key::Kernel, 60.0), (Key::P50, 50.0), (Key::P99, 150.0)] {
             figures.put(key, value);
         }
-        let turn = |peer| Turn {
+        let turn = |peer| ServerRun {
             scenario: Scenario::Call,
             peer,
             round: 1,

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use memchr::memchr;
 use memchr::memmem;
 use mio::{Events, Interest, Poll, Token};
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::DOMAIN;
 use super::scenario::Scenario;
@@ -32,7 +32,7 @@ pub fn run(address: SocketAddr, scenario: Scenario) -> io::Result<()> {
             relay.handle(datagram.bytes, datagram.peer, &mut |to, parts| {
                 let slot = out.next_slot();
                 parts.iter().for_each(|part| slot.extend_from_slice(part));
-                out.commit(to, Strand::ALL);
+                out.commit(to, OrderingKey::ALL);
             });
             if out.is_full() {
                 let _ = socket.send(&mut out, |_| ());

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strowger_traffic::meter::Answer;
-use strowger_traffic::script::Verb;
+use strowger_traffic::meter::ResponseClass;
+use strowger_traffic::script::MethodId;
 
 use super::DOMAIN;
 use super::peer::Peer;
@@ -66,11 +66,11 @@ impl Scenario {
 
     /// The request and the answer whose time is shown.
     #[must_use]
-    pub const fn timed(self) -> (Verb, Answer) {
+    pub const fn timed(self) -> (MethodId, ResponseClass) {
         match self {
             // The first answer of the callee: 100 Trying is the server's own, and does not count.
-            Self::Call | Self::Stateless => (Verb::Invite, Answer::Provisional),
-            Self::Register | Self::Challenge => (Verb::Register, Answer::Success),
+            Self::Call | Self::Stateless => (MethodId::Invite, ResponseClass::Provisional),
+            Self::Register | Self::Challenge => (MethodId::Register, ResponseClass::Success),
         }
     }
 

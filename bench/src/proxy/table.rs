@@ -9,11 +9,11 @@ use crate::callgrind::Parts;
 
 /// A target, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub struct Goal {
     /// What is compared.
     pub what: String,
     /// What must be true.
-    pub wanted: ConfigSource,
+    pub wanted: Limit,
     /// What is.
     pub measured: Option<f64>,
     /// Behind the measured value.
@@ -22,14 +22,14 @@ pub struct Target {
 
 /// A limit, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ConfigSource {
+pub enum Limit {
     /// The measured value is not above it.
     AtMost(f64, &'static str),
     /// The measured value is not below it.
     AtLeast(f64, &'static str),
 }
 
-impl ConfigSource {
+impl Limit {
     fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit, _) => value <= limit,
@@ -57,7 +57,7 @@ fn with_unit(value: f64, unit: &str) -> String {
 
 /// All targets that this program measures.
 #[must_use]
-pub fn targets(results: &Results) -> Vec<Target> {
+pub fn targets(results: &Results) -> Vec<Goal> {
     let mut targets = Vec::new();
     for (scenario, by_kamailio, by_relay) in [
         (Scenario::Call, 0.55, Some(1.4)),
@@ -72,12 +72,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
             let of = |own| results.ratio(scenario, (own, other), full, Key::Processor);
             let what = format!("{scenario}, CPU each at saturation");
             let note = noted(Peer::Apart, &of);
-            targets.push(Target {
-                what,
-                wanted: ConfigSource::AtMost(limit, unit),
-                measured: of(Peer::Strowger),
-                note,
-            });
+            targets.push(Goal { what, wanted: Limit::AtMost(limit, unit), measured: of(Peer::Strowger), note });
         }
     }
     for (scenario, limit) in [
@@ -87,35 +82,34 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Challenge, 11_000.0),
     ] {
         let counted = results.parts(scenario, Peer::Strowger).map(Parts::all);
-        targets.push(plain(format!("{scenario}, user instructions each"), ConfigSource::AtMost(limit, ""), counted));
+        targets.push(plain(format!("{scenario}, user instructions each"), Limit::AtMost(limit, ""), counted));
     }
     for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
         let rate = |peer| results.highest_rate(scenario, peer);
         let measured = rate(Peer::Strowger).zip(rate(Peer::Kamailio)).map(|(ours, others)| ours / others);
         targets.push(plain(
             format!("{scenario}, highest rate with 99.99 % success"),
-            ConfigSource::AtLeast(limit, "× Kamailio"),
+            Limit::AtLeast(limit, "× Kamailio"),
             measured,
         ));
     }
     for (key, name) in [(Key::P50, "p50"), (Key::P99, "p99")] {
         let of = |own| results.ratio(Scenario::Call, (own, Peer::Kamailio), Load::Rate(1_000), key);
-        let (what, wanted) =
-            (format!("INVITE to 180 at 1,000 calls/s, {name}"), ConfigSource::AtMost(0.5, "× Kamailio"));
-        targets.push(Target { what, wanted, measured: of(Peer::Strowger), note: noted(Peer::Awake, &of) });
+        let (what, wanted) = (format!("INVITE to 180 at 1,000 calls/s, {name}"), Limit::AtMost(0.5, "× Kamailio"));
+        targets.push(Goal { what, wanted, measured: of(Peer::Strowger), note: noted(Peer::Awake, &of) });
     }
     for scenario in Scenario::ALL {
         let measured = results.first_by_warm(scenario, Peer::Strowger);
         let what = format!("{scenario}, CPU each in {}", first(scenario));
-        targets.push(plain(what, ConfigSource::AtMost(1.1, "× warm"), measured));
+        targets.push(plain(what, Limit::AtMost(1.1, "× warm"), measured));
     }
     let ringing = single(&results.ringing_bytes, Scenario::Call, Peer::Strowger);
-    targets.push(plain("memory of a call in progress".to_owned(), ConfigSource::AtMost(4_096.0, "B"), ringing));
+    targets.push(plain("memory of a call in progress".to_owned(), Limit::AtMost(4_096.0, "B"), ringing));
     let turns = results.of(Scenario::Call, Peer::Strowger);
     let answered = middle(turns.filter_map(|turn| turn.answered_bytes).collect());
     targets.push(plain(
         "memory of an answered call, until its timers end".to_owned(),
-        ConfigSource::AtMost(1_024.0, "B"),
+        Limit::AtMost(1_024.0, "B"),
         answered,
     ));
     for target in &mut targets {
@@ -138,8 +132,8 @@ fn first(scenario: Scenario) -> String {
 }
 
 /// A target of which there is no more to say.
-fn plain(what: String, wanted: ConfigSource, measured: Option<f64>) -> Target {
-    Target { what, wanted, measured, note: String::new() }
+fn plain(what: String, wanted: Limit, measured: Option<f64>) -> Goal {
+    Goal { what, wanted, measured, note: String::new() }
 }
 
 /// What is said behind our ratio: the same of ours as `peer` has it.
@@ -156,9 +150,9 @@ pub fn summary(results: &Results) -> String {
 
 /// Targets, and which of them are met.
 #[must_use]
-pub fn summary_of(targets: &[Target]) -> String {
+pub fn summary_of(targets: &[Goal]) -> String {
     let mut text = String::from("### Targets\n\n| | wanted | measured | |\n|---|---:|---:|---|\n");
-    for Target { what, wanted, measured, note } in targets {
+    for Goal { what, wanted, measured, note } in targets {
         let (value, verdict) = match measured {
             None => ("–".to_owned(), "not measured"),
             Some(value) => {
@@ -313,18 +307,18 @@ pub fn profile(results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Figures, Highest, Turn};
+    use super::super::figures::{Figures, Highest, ServerRun};
     use super::*;
-    use crate::kept::{self, Conditions};
+    use crate::saved_results::{self, Conditions};
 
-    fn turn(peer: Peer, processor: f64, p50: f64) -> Turn {
+    fn turn(peer: Peer, processor: f64, p50: f64) -> ServerRun {
         let figures = |factor: f64| {
             let mut figures = Figures::default();
             figures.put(Key::Processor, factor * processor);
             figures.put(Key::P50, p50);
             figures
         };
-        Turn {
+        ServerRun {
             scenario: Scenario::Call,
             peer,
             round: 1,
@@ -345,7 +339,7 @@ mod tests {
         let turns = [&[(Peer::Relay, 20.0, 40.0)], &ours[..], &[(Peer::Kamailio, 60.0, 100.0)]].concat();
         let mut turns: Vec<_> = turns.into_iter().map(|(peer, processor, p50)| turn(peer, processor, p50)).collect();
         let awake = turn(Peer::Awake, 300.0, 20.0);
-        turns.push(Turn { first: None, loads: awake.loads[..1].to_vec(), ..awake });
+        turns.push(ServerRun { first: None, loads: awake.loads[..1].to_vec(), ..awake });
         Results {
             turns,
             highest: [(Peer::Strowger, 30_000.0), (Peer::Kamailio, 15_000.0)]
@@ -404,10 +398,10 @@ mod tests {
     fn a_round_in_which_the_machine_is_slower_for_all_does_not_count() {
         let mut results = results();
         for (peer, processor) in [(Peer::Relay, 40.0), (Peer::Strowger, 60.0), (Peer::Kamailio, 120.0)] {
-            results.turns.push(Turn { round: 2, ..turn(peer, processor, 60.0) });
+            results.turns.push(ServerRun { round: 2, ..turn(peer, processor, 60.0) });
         }
         // A third round, in which only one of them had its turn.
-        results.turns.push(Turn { round: 3, ..turn(Peer::Relay, 1.0, 1.0) });
+        results.turns.push(ServerRun { round: 3, ..turn(Peer::Relay, 1.0, 1.0) });
         let of = |other| results.ratio(Scenario::Call, (Peer::Strowger, other), Load::Saturation(64), Key::Processor);
         assert_eq!((of(Peer::Relay), of(Peer::Kamailio)), (Some(1.5), Some(0.5)));
     }
@@ -440,8 +434,8 @@ mod tests {
     fn results_survive_their_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("results.json");
-        kept::write(&file, &Conditions::default(), &results()).expect("it can be written");
-        let again: Results = kept::read(&file, &Conditions::default()).expect("it can be read");
+        saved_results::write(&file, &Conditions::default(), &results()).expect("it can be written");
+        let again: Results = saved_results::read(&file, &Conditions::default()).expect("it can be read");
         assert_eq!(summary(&again), summary(&results()));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
-use crate::calm::stolen;
+use crate::quiet::stolen;
 use crate::register::process::family;
 
 /// How often it is looked at.

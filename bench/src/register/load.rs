@@ -10,7 +10,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
 use rustix::thread::set_current_timer_slack;
-use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Clock, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::message::{Answer, FIRST_CSEQ, Template};
 
@@ -84,7 +84,7 @@ struct User {
 
 /// One socket and its users: those whose number leaves its index when divided by the number of sockets.
 #[derive(Debug)]
-struct Line {
+struct SocketUsers {
     socket: UdpSocket,
     out: SendBatch,
     template: Template,
@@ -102,7 +102,7 @@ pub struct Phones {
     clock: Clock,
     poll: Poll,
     events: Events,
-    lines: Vec<Line>,
+    lines: Vec<SocketUsers>,
     users: Vec<User>,
     /// For each of [`WAITS`], who is to be looked at when; in order of time.
     timers: [VecDeque<(u64, u32, u32)>; 4],
@@ -127,7 +127,7 @@ impl Phones {
             poll.registry().register(&mut socket, token, Interest::READABLE).expect("a socket can be polled");
             let template = Template::register(socket.local_addr());
             let members = (users + sockets - 1 - index) / sockets;
-            Line { socket, out: SendBatch::new(), template, members, at: 0, leap: leap(members), under_way: 0 }
+            SocketUsers { socket, out: SendBatch::new(), template, members, at: 0, leap: leap(members), under_way: 0 }
         });
         let lines = lines.collect();
         let user = User { due: 0, cseq: FIRST_CSEQ, under_way: false, registered: false };
@@ -291,7 +291,7 @@ impl Phones {
     fn send(&mut self, line: usize, user: u32, cseq: u32, time: usize) {
         let line = &mut self.lines[line];
         line.template.write(user, cseq, line.out.next_slot());
-        line.out.commit(self.server, Strand::ALL);
+        line.out.commit(self.server, OrderingKey::ALL);
         self.timers[time].push_back((self.clock.now().as_nanos() + nanos(WAITS[time]), user, cseq));
     }
 

@@ -6,10 +6,10 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use super::contender::Contender;
 use super::process::sync_time;
-use super::rounds::{Measured, Run, median};
-use super::start::{End, Started};
-use super::subject::Contender;
+use super::rounds::{PaceResult, Run, median};
+use super::start::{End, StartResult};
 
 /// Puts `text` between the markers of this name, or at the end where there are none yet.
 ///
@@ -49,7 +49,7 @@ pub fn surroundings(folder: &Path) -> String {
     )
 }
 
-fn middle<'a>(runs: impl IntoIterator<Item = &'a Measured>, of: impl Fn(&Measured) -> f64) -> f64 {
+fn middle<'a>(runs: impl IntoIterator<Item = &'a PaceResult>, of: impl Fn(&PaceResult) -> f64) -> f64 {
     median(runs.into_iter().map(of).collect())
 }
 
@@ -77,7 +77,7 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
         let rates: Vec<f64> = runs.iter().map(|run| run.full.tally.rate()).collect();
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
         let most = rates.iter().copied().fold(0.0, f64::max);
-        let full: Vec<&Measured> = runs.iter().map(|run| &run.full).collect();
+        let full: Vec<&PaceResult> = runs.iter().map(|run| &run.full).collect();
         let _ = writeln!(
             text,
             "| {contender} | {} | {rate:.0} | {least:.0} to {most:.0} | {share} | {} | {:.0} | {:.2} |",
@@ -94,7 +94,7 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
              |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
         );
         for (contender, runs) in all {
-            let open: Vec<&Measured> = runs.iter().flatten().filter_map(|run| run.open.as_ref()).collect();
+            let open: Vec<&PaceResult> = runs.iter().flatten().filter_map(|run| run.open.as_ref()).collect();
             if !open.is_empty() {
                 let rate = middle(open.iter().copied(), |one| one.tally.rate());
                 let _ = writeln!(text, "| {contender} | {rate:.0} | {} |", cells(&open));
@@ -105,11 +105,11 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
 }
 
 /// What both tables have: times, costs, and (summed) what went wrong.
-fn cells(runs: &[&Measured]) -> String {
+fn cells(runs: &[&PaceResult]) -> String {
     // Where hardly anything was answered there is nothing to divide by.
-    let fair: Vec<&Measured> = runs.iter().copied().filter(|one| one.tally.taken >= 100).collect();
-    let of = |what: &dyn Fn(&Measured) -> f64| middle(fair.iter().copied(), what);
-    let sum = |what: &dyn Fn(&Measured) -> u64| runs.iter().map(|run| what(run)).sum::<u64>();
+    let fair: Vec<&PaceResult> = runs.iter().copied().filter(|one| one.tally.taken >= 100).collect();
+    let of = |what: &dyn Fn(&PaceResult) -> f64| middle(fair.iter().copied(), what);
+    let sum = |what: &dyn Fn(&PaceResult) -> u64| runs.iter().map(|run| what(run)).sum::<u64>();
     format!(
         "{:.2} | {:.2} | {:.2} | {:.1} | {:.2} | {:.2} | {:.2} | {:.0} | {:.3} | {:.0} | {} | {} | {} | {}",
         of(&|one| one.tally.milliseconds(0.5)),
@@ -130,7 +130,7 @@ fn cells(runs: &[&Measured]) -> String {
 }
 
 /// A contender, how it was ended, and its starts; or why it did not run.
-pub type Starts = (Contender, End, Result<Vec<Started>, String>);
+pub type Starts = (Contender, End, Result<Vec<StartResult>, String>);
 
 /// The table of starts.
 #[must_use]
@@ -148,8 +148,8 @@ pub fn starts(all: &[Starts]) -> String {
                 continue;
             }
         };
-        let of = |what: &dyn Fn(&Started) -> f64| median(runs.iter().map(what).collect());
-        let may = |what: &dyn Fn(&Started) -> Option<f64>| {
+        let of = |what: &dyn Fn(&StartResult) -> f64| median(runs.iter().map(what).collect());
+        let may = |what: &dyn Fn(&StartResult) -> Option<f64>| {
             let known: Vec<f64> = runs.iter().filter_map(what).collect();
             if known.is_empty() { "–".to_owned() } else { format!("{:.0}", median(known)) }
         };

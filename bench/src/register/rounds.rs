@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::contender::{Contender, free_address};
 use super::load::{PATIENCE, Pace, Phones, Tally};
 use super::process::{Usage, flushes, sync_time};
-use super::subject::{Contender, free_address};
 
 /// How much is done.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Plan {
 
 /// What was measured while a pace was kept.
 #[derive(Debug)]
-pub struct Measured {
+pub struct PaceResult {
     /// What the phones saw.
     pub tally: Tally,
     /// What the server used.
@@ -42,7 +42,7 @@ pub struct Measured {
     pub phones: f64,
 }
 
-impl Measured {
+impl PaceResult {
     /// Something of what was used, for each 200.
     #[must_use]
     pub fn each(&self, amount: f64) -> f64 {
@@ -60,9 +60,9 @@ pub struct Run {
     /// First registrations.
     pub fill: Tally,
     /// Refreshes at saturation.
-    pub full: Measured,
+    pub full: PaceResult,
     /// Refreshes at the plan's rate, where the server can.
-    pub open: Option<Measured>,
+    pub open: Option<PaceResult>,
 }
 
 /// One run.
@@ -91,7 +91,7 @@ pub fn run(plan: &Plan, contender: &Contender) -> Result<Run, String> {
         // Those that were under way are no part of the rate, but they count where they are lost.
         tally.lost += crowd.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
         let phones = phones_used.as_secs_f64() / tally.time.as_secs_f64();
-        Measured { tally, usage, flushes, phones }
+        PaceResult { tally, usage, flushes, phones }
     };
     let full = measure(Pace::Window(plan.window));
     let can = plan.rate > 0 && full.tally.rate() > 1.2 * f64::from(plan.rate);

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::contender::{Contender, RunningServer, free_address};
 use super::load::{PATIENCE, Pace, Phones, Tally};
 use super::process::Usage;
-use super::rounds::{Measured, median};
-use super::subject::{Contender, Running, free_address};
+use super::rounds::{PaceResult, median};
 
 /// How long the fill may take without anybody being registered.
 const STANDSTILL: Duration = Duration::from_secs(60);
@@ -39,14 +39,14 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Table {
     users: u32,
-    server: Running,
+    server: RunningServer,
     phones: Phones,
     fill: Tally,
     /// Before anybody was registered.
     empty: Usage,
     /// When all were, and their transactions had ended.
     full: Usage,
-    runs: Vec<Measured>,
+    runs: Vec<PaceResult>,
     _folder: tempfile::TempDir,
 }
 
@@ -109,7 +109,7 @@ impl Table {
         // What is under way ends before the other table has its turn.
         tally.lost += self.phones.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
         self.server.check()?;
-        self.runs.push(Measured { tally, usage, flushes: 0, phones });
+        self.runs.push(PaceResult { tally, usage, flushes: 0, phones });
         Ok(())
     }
 
@@ -131,7 +131,7 @@ fn show(tables: &[Table; 2]) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     for table in tables {
         let Table { users, fill, empty, full, runs, .. } = table;
-        let of = |what: &dyn Fn(&Measured) -> f64| median(runs.iter().map(what).collect());
+        let of = |what: &dyn Fn(&PaceResult) -> f64| median(runs.iter().map(what).collect());
         let sum = |what: &dyn Fn(&Tally) -> u64| runs.iter().map(|run| what(&run.tally)).sum::<u64>();
         let _ = writeln!(
             text,

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::contender::{Contender, RunningServer, free_address, sqlite};
 use super::load::Phones;
 use super::message::{Answer, FIRST_CSEQ, Template};
 use super::probe::{Probe, status};
 use super::process::{Usage, size};
-use super::subject::{Contender, Running, free_address, sqlite};
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -45,7 +45,7 @@ pub struct Plan {
 
 /// What was measured; all times from the moment at which the program was begun.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartResult {
     /// How long the first registrations took; nothing where the tables were written by SQL.
     pub fill: Option<Duration>,
     /// Bindings that were acknowledged before.
@@ -78,7 +78,7 @@ pub struct Started {
 ///
 /// # Errors
 /// When the contender does not start, or says too little.
-pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, String> {
+pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<StartResult, String> {
     let folder = tempfile::Builder::new().prefix("strowger-start-").tempdir_in(&plan.folder);
     let folder = folder.map_err(|error| format!("{}: {error}", plan.folder.display()))?;
     let address = free_address();
@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, Stri
     } else {
         // Its own writing would take an hour.
         sqlite(&folder.path().join("kamailio.db"), &rows(plan.users, address))?;
-        Started { before: plan.users.into(), ..empty() }
+        StartResult { before: plan.users.into(), ..empty() }
     };
     started.disk = ["", "data", "data/journal"].iter().map(|name| size(&folder.path().join(name))).sum();
     let began = Instant::now();
@@ -118,8 +118,8 @@ pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, Stri
     Ok(started)
 }
 
-fn empty() -> Started {
-    Started {
+fn empty() -> StartResult {
+    StartResult {
         fill: None,
         before: 0,
         end: None,
@@ -137,7 +137,13 @@ fn empty() -> Started {
 }
 
 /// Registers everybody, and ends the server.
-fn fill(plan: &Plan, contender: &Contender, end: End, folder: &Path, phones: &mut Phones) -> Result<Started, String> {
+fn fill(
+    plan: &Plan,
+    contender: &Contender,
+    end: End,
+    folder: &Path,
+    phones: &mut Phones,
+) -> Result<StartResult, String> {
     let mut server = contender.start(folder, phones.server())?;
     let tally = phones.fill(plan.window, PATIENCE);
     server.check()?;
@@ -146,7 +152,8 @@ fn fill(plan: &Plan, contender: &Contender, end: End, folder: &Path, phones: &mu
         return Err(format!("only {before} were taken within {} s", tally.time.as_secs()));
     }
     let usage = Usage::of(server.processes());
-    let mut started = Started { fill: Some(tally.time), before, memory_before: usage.memory + usage.shared, ..empty() };
+    let mut started =
+        StartResult { fill: Some(tally.time), before, memory_before: usage.memory + usage.shared, ..empty() };
     match end {
         End::Stop => started.end = Some(server.stop()?),
         End::Kill => drop(server),
@@ -157,10 +164,10 @@ fn fill(plan: &Plan, contender: &Contender, end: End, folder: &Path, phones: &mu
 /// Asks, every 10 ms, for OPTIONS and to register somebody, until nothing is refused.
 fn watch(
     plan: &Plan,
-    server: &mut Running,
+    server: &mut RunningServer,
     began: Instant,
     phones: &Phones,
-    started: &mut Started,
+    started: &mut StartResult,
 ) -> Result<(), String> {
     let mut probe = Probe::new(server.address);
     let (mut answered, mut ready) = (None, None);
@@ -202,7 +209,7 @@ fn watch(
 
 /// When `ctl status` first had as many bindings as it has for three seconds. All that there were is not waited for: after
 /// a kill, write-behind may have lost some.
-fn settle(server: &mut Running, began: Instant) -> Result<Duration, String> {
+fn settle(server: &mut RunningServer, began: Instant) -> Result<Duration, String> {
     let (mut count, mut since) = (None, began.elapsed());
     while began.elapsed() - since < Duration::from_secs(3) || count.is_none() {
         let now = bindings(server);
@@ -215,7 +222,7 @@ fn settle(server: &mut Running, began: Instant) -> Result<Duration, String> {
     Ok(since)
 }
 
-fn bindings(server: &Running) -> Option<u64> {
+fn bindings(server: &RunningServer) -> Option<u64> {
     server.status()?.get("registrations")?.as_u64()
 }
 

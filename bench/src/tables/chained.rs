@@ -8,16 +8,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
 use strowger_foundation::Timestamp;
-use strowger_foundation::map::{Seeded, seeded};
+use strowger_foundation::map::{SeededState, seeded};
 
-use super::table::{EXPIRES, Patience, Share, Table, Waits};
+use super::table::{EXPIRES, LockTimer, Table, ThreadIndex, Waits};
 
 /// A fixed number of chains.
 #[derive(Debug)]
-pub struct Chained {
+pub struct ChainedTable {
     buckets: Box<[Bucket]>,
-    hasher: Seeded,
-    patience: Patience,
+    hasher: SeededState,
+    patience: LockTimer,
 }
 
 #[derive(Debug, Default)]
@@ -41,14 +41,14 @@ struct Record {
     next: Option<Box<Record>>,
 }
 
-impl Chained {
+impl ChainedTable {
     /// So many empty buckets, a power of two.
     #[must_use]
     pub fn new(buckets: usize, seed: u64) -> Self {
         Self {
             buckets: (0..buckets.next_power_of_two()).map(|_| Bucket::default()).collect(),
             hasher: seeded(seed),
-            patience: Patience::default(),
+            patience: LockTimer::default(),
         }
     }
 
@@ -114,7 +114,7 @@ impl Drop for Chain {
     }
 }
 
-impl Table for Chained {
+impl Table for ChainedTable {
     fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
         let mut chain = self.chain_of(aor);
         let Some(record) = chain.find(aor) else { return chain.push(now, aor, contact, cseq) };
@@ -139,7 +139,7 @@ impl Table for Chained {
         found.is_some()
     }
 
-    fn step(&self, _: Timestamp, _: Share) -> Option<usize> {
+    fn step(&self, _: Timestamp, _: ThreadIndex) -> Option<usize> {
         None
     }
 

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::measure::Population;
-use super::table::{Kind, Names, Share, Waits};
+use super::table::{Kind, Names, ThreadIndex, Waits};
 use crate::register::process::stay_on;
 
 /// Registrations for each look-up, as the paper's users have them.
@@ -51,7 +51,7 @@ impl Contention {
                 } else {
                     let (aor, contact) = names.both(users_of_ours[pick % users_of_ours.len()]);
                     table.put(now, aor, contact, 3 + done as u32);
-                    table.work(now, Share { thread, of: 2 });
+                    table.work(now, ThreadIndex { thread, of: 2 });
                 }
                 done += 1;
                 // Once, in the middle of the time.

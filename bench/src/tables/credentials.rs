@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 
 use super::postgres::{self, Cluster};
 use super::table::{DOMAIN, Names};
@@ -60,14 +60,14 @@ impl fmt::Display for Source {
 }
 
 /// The users, in memory and in databases.
-pub struct Stock {
+pub struct UserStores {
     directory: Option<Arc<Directory>>,
     sqlite: Option<tempfile::TempDir>,
     cluster: Option<Cluster>,
     users: u32,
 }
 
-impl Stock {
+impl UserStores {
     /// So many users, in each of these. Where there is no PostgreSQL, why is said.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ fn directory(users: u32) -> Directory {
     let put = |user: u32| {
         let md5 = Some(u128::from(user).to_be_bytes());
         let ha1 = Ha1s { md5, sha256: None, sha512_256: None };
-        Change::PutUser(User { aor: names.aor(user).into(), ha1, enabled: true })
+        DirectoryChange::PutUser(User { aor: names.aor(user).into(), ha1, enabled: true })
     };
     Directory::empty(3).with_changes((0..users).map(put))
 }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_sources_know_the_same_users() {
-        let stock = Stock::make(100, &Source::ALL).expect("databases can be written");
+        let stock = UserStores::make(100, &Source::ALL).expect("databases can be written");
         let mut names = Names::default();
         for source in stock.sources() {
             let mut credentials = stock.open(source).expect("it can be asked");
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_what_is_wanted_is_made() {
-        let stock = Stock::make(100, &[Source::Sqlite]).expect("a database can be written");
+        let stock = UserStores::make(100, &[Source::Sqlite]).expect("a database can be written");
         assert_eq!(stock.sources().collect::<Vec<_>>(), [Source::Sqlite]);
         assert!(stock.open(Source::Memory).is_err_and(|error| error == "there is no memory"));
     }

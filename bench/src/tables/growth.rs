@@ -11,8 +11,8 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use strowger_foundation::Timestamp;
 
-use super::ours::Ours;
 use super::phones::processor_time;
+use super::striped::StripedTable;
 use super::table::{EXPIRES, Names, Order, Table};
 
 /// Steps of the way up, and as many of the way down.
@@ -73,7 +73,7 @@ pub fn run(kind: Kind, contacts: u32) -> Growth {
     let scattered = |place: u32| order.user_at(u64::from(place));
     match kind {
         Kind::Ours => {
-            let table = Ours::new(16, 7);
+            let table = StripedTable::new(16, 7);
             let now = Timestamp::from_millis(1_000);
             let before = resident();
             let up = walk(contacts, by_number, |aor, contact| table.put(now, aor, contact, 1));

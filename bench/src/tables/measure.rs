@@ -5,11 +5,11 @@ use std::thread;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
-use super::credentials::{Credentials, Source, Stock};
-use super::phones::{Ask, Work, World, processor_time};
-use super::table::{BEGINNING, Kind, Names, Order, REFRESH, Share, Table, fill};
+use super::credentials::{Credentials, Source, UserStores};
+use super::phones::{RequestKind, Work, World, processor_time};
+use super::table::{BEGINNING, Kind, Names, Order, REFRESH, Table, ThreadIndex, fill};
 use crate::register::process::stay_on;
 
 /// Registrations that are not counted, of each thread.
@@ -36,7 +36,7 @@ pub struct Population {
 
 /// A registration that is due.
 #[derive(Clone, Copy, Debug)]
-struct Due {
+struct DueRegistration {
     turn: u64,
     user: u32,
     cseq: u32,
@@ -64,13 +64,13 @@ impl Population {
     }
 
     /// The next registrations, shared out among threads: each has those that it may do.
-    fn deal(&self, threads: usize, each: u64) -> Vec<Vec<Due>> {
+    fn deal(&self, threads: usize, each: u64) -> Vec<Vec<DueRegistration>> {
         let mut hands = vec![Vec::new(); threads];
         let mut names = Names::default();
         for turn in self.turn..self.turn + each * threads as u64 {
             let user = self.order.user_at(turn);
             let cseq = 3 + (turn / u64::from(self.users)) as u32;
-            let due = Due { turn, user, cseq, at: self.at(turn) };
+            let due = DueRegistration { turn, user, cseq, at: self.at(turn) };
             let owner = self.table.owner(names.aor(user), threads);
             hands[owner.unwrap_or(turn as usize % threads)].push(due);
         }
@@ -105,7 +105,7 @@ impl Cost {
 pub fn measure(
     worlds: &mut [World],
     population: &mut Population,
-    (stock, source): (&Stock, Source),
+    (stock, source): (&UserStores, Source),
     time: Duration,
 ) -> Result<Cost, String> {
     let threads = worlds.len();
@@ -119,8 +119,8 @@ pub fn measure(
     let done = thread::scope(|scope| {
         let mut running = Vec::new();
         for (thread, ((world, hand), credentials)) in worlds.iter_mut().zip(hands).zip(asked).enumerate() {
-            let share = Share { thread, of: threads };
-            let desk = Desk {
+            let share = ThreadIndex { thread, of: threads };
+            let desk = ThreadTables {
                 table,
                 credentials,
                 names: Names::default(),
@@ -138,9 +138,9 @@ pub fn measure(
         running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
     });
     let slept = table.waits().asleep.saturating_sub(before.asleep);
-    let (done, mut desks): (Vec<Work>, Vec<Desk<'_>>) = done.into_iter().unzip();
+    let (done, mut desks): (Vec<Work>, Vec<ThreadTables<'_>>) = done.into_iter().unzip();
     // Nobody is forgotten of those whose turn has come for the thread that came farthest.
-    let turn = desks.iter().filter_map(Desk::turn).max().unwrap_or(population.turn);
+    let turn = desks.iter().filter_map(ThreadTables::turn).max().unwrap_or(population.turn);
     desks.iter_mut().for_each(|desk| desk.come_to(turn));
     drop(desks);
     population.turn = turn;
@@ -155,21 +155,21 @@ pub fn measure(
 }
 
 /// What stands beside the shard in a thread.
-struct Desk<'a> {
+struct ThreadTables<'a> {
     table: &'a dyn Table,
     credentials: Box<dyn Credentials + Send>,
     names: Names,
     found: Vec<u8>,
-    share: Share,
+    share: ThreadIndex,
     users: u32,
     known: u32,
     now: Timestamp,
     random: u64,
-    hand: Vec<Due>,
+    hand: Vec<DueRegistration>,
     next: usize,
 }
 
-impl Desk<'_> {
+impl ThreadTables<'_> {
     fn serve(mut self, world: &mut World, time: Duration) -> (Work, Self) {
         // Where there are fewer cores than threads, wherever there is room.
         let _ = stay_on(self.share.thread);
@@ -201,20 +201,20 @@ impl Desk<'_> {
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn ask(&mut self, ask: RequestKind) {
         match ask {
-            Ask::Register => {
+            RequestKind::Register => {
                 let user = self.hand.get(self.next).map_or(0, |due| due.user);
                 self.prove(user);
                 self.register();
             }
-            Ask::Call => {
+            RequestKind::Call => {
                 let (caller, callee) = (self.anybody(), self.anybody());
                 self.prove(caller);
                 self.found.clear();
                 self.table.lookup(self.now, self.names.aor(callee), &mut self.found);
             }
-            Ask::Other => {
+            RequestKind::Other => {
                 let anybody = self.anybody();
                 self.prove(anybody);
             }
@@ -281,7 +281,7 @@ fn message_time_once() -> Result<Duration, String> {
     for _ in 0..BATCHES {
         for _ in 0..BATCH {
             out.next_slot().resize(500, b'x');
-            out.commit(to.local_addr(), Strand::ALL);
+            out.commit(to.local_addr(), OrderingKey::ALL);
         }
         let _ = from.send(&mut out, |_| ());
         to.recv(&mut into).map_err(|error| error.to_string())?;
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn nobody_is_forgotten_however_far_threads_come() {
-        let stock = Stock::make(1_000, &[Source::Memory]).expect("nothing is written");
+        let stock = UserStores::make(1_000, &[Source::Memory]).expect("nothing is written");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         for kind in [Kind::Buckets(512), Kind::Ours] {
             let mut population = Population::new(kind, 1_000, 2);

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use strowger_auth::{Algorithm, Ha1, NonceWindows};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
-use strowger_locate::{CachePolicy, Names, Outages};
+use strowger_locate::{CachePolicy, NameCache, Outages};
 use strowger_message::{Kind, Method, Peek};
 use strowger_registrar::Locations;
 use strowger_shard::{
     Input, Listener, Neighbours, Output, ProvenSources, Shard, ShardConfig, Snapshot, Steering, Verdict,
 };
-use strowger_traffic::driver::{Driver, Ended, Outbox, Setup};
-use strowger_traffic::engine::{Again, Habit, Habits, Who};
+use strowger_traffic::driver::{Driver, EndedSession, Outbox, Setup};
+use strowger_traffic::engine::{Activity, ActivitySchedule, CallRole, GapFrom};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
@@ -43,7 +43,7 @@ const SERVER: SocketAddr = at(5_060);
 
 /// What a request asks of tables, beyond what the shard does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum RequestKind {
     /// A registration with credentials.
     Register,
     /// A call with credentials.
@@ -73,8 +73,8 @@ pub struct Work {
 pub struct World {
     caller: Driver,
     callee: Driver,
-    habits: Habits,
-    list: Vec<Habit>,
+    habits: ActivitySchedule,
+    list: Vec<Activity>,
     up: Wire,
     down: Wire,
     server: Server,
@@ -153,8 +153,8 @@ impl World {
         let mut world = Self {
             caller,
             callee: Driver::new(callee),
-            habits: Habits::new(&workload.habits, &(0..PHONES), seed, (0, 1)).beginning(now),
-            list: workload.habits.clone(),
+            habits: ActivitySchedule::new(&workload.activities, &(0..PHONES), seed, (0, 1)).beginning(now),
+            list: workload.activities.clone(),
             up: Wire::default(),
             down: Wire::default(),
             server: Server::new(seed),
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Lets them live until so many have registered; `ask` is called where a table would be.
-    pub fn run(&mut self, registrations: u64, mut ask: impl FnMut(Ask)) -> Work {
+    pub fn run(&mut self, registrations: u64, mut ask: impl FnMut(RequestKind)) -> Work {
         let mut work = Work::default();
         while work.registrations < registrations {
             self.begin();
@@ -181,8 +181,10 @@ impl World {
     }
 
     fn begin(&mut self) {
-        while let Some(Ended { script, caller: user, .. }) = self.caller.take_ended() {
-            let does = |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
+        while let Some(EndedSession { script, caller: user, .. }) = self.caller.take_ended() {
+            let does = |habit: &Activity| {
+                habit.who == CallRole::Caller && habit.gap_from == GapFrom::End && habit.mix.runs(script)
+            };
             if let Some(habit) = self.list.iter().position(does) {
                 self.habits.on_end(habit, user, self.now);
             }
@@ -192,15 +194,15 @@ impl World {
             let script = habit.mix.pick(0, due.number);
             let other = (due.number % u64::from(PHONES)) as u32;
             let begun = match habit.who {
-                Who::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
-                Who::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
+                CallRole::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
+                CallRole::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
             };
             begun.expect("there is no limit");
         }
     }
 
     /// Carries messages until nobody has any.
-    fn settle(&mut self, work: &mut Work, ask: &mut impl FnMut(Ask)) {
+    fn settle(&mut self, work: &mut Work, ask: &mut impl FnMut(RequestKind)) {
         let mut is_first = true;
         while is_first || !self.up.sent.is_empty() || !self.down.sent.is_empty() {
             let began = processor_time();
@@ -234,7 +236,7 @@ impl World {
         let mut sum = (0, 0);
         for driver in [&self.caller, &self.callee] {
             let ends = driver.meter().transactions.sum();
-            sum = (sum.0 + ends.all, sum.1 + ends.well);
+            sum = (sum.0 + ends.all, sum.1 + ends.succeeded);
         }
         sum
     }
@@ -243,7 +245,7 @@ impl World {
 impl Server {
     fn new(seed: u64) -> Self {
         let snapshot = Arc::new(snapshot(SERVER, 0..PHONES));
-        let locations = Arc::new(Locations::new(1, seed).listening_at([(Transport::Udp, SERVER)]));
+        let locations = Arc::new(Locations::new(1, seed).with_listeners([(Transport::Udp, SERVER)]));
         let ring = KeyRing::new(TagKey::new([seed as u8 + 1; 16]));
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
@@ -251,7 +253,7 @@ impl Server {
             ring,
             locations: Arc::clone(&locations),
             nonces: Arc::new(NonceWindows::new(NONCE_STRIPES, seed)),
-            names: Arc::new(Names::new(CachePolicy::default(), seed)),
+            names: Arc::new(NameCache::new(CachePolicy::default(), seed)),
             outages: Arc::new(Outages::new(seed)),
             proven: Arc::new(ProvenSources::new(1)),
             shedding: Arc::default(),
@@ -262,20 +264,27 @@ impl Server {
         Self { shard, steering, snapshot, message: Vec::new(), out: Wire::default() }
     }
 
-    fn handle(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8], work: &mut Work, ask: &mut impl FnMut(Ask)) {
+    fn handle(
+        &mut self,
+        now: Timestamp,
+        from: SocketAddr,
+        bytes: &[u8],
+        work: &mut Work,
+        ask: &mut impl FnMut(RequestKind),
+    ) {
         work.received += 1;
         let Ok(peek) = Peek::read(bytes) else { return };
         let Some((_, steered)) = self.steering.steer(&peek, &self.snapshot) else { return };
         if let Some(asks) = asks(&peek) {
             work.proved += 1;
-            work.registrations += u64::from(asks == Ask::Register);
-            work.calls += u64::from(asks == Ask::Call);
+            work.registrations += u64::from(asks == RequestKind::Register);
+            work.calls += u64::from(asks == RequestKind::Call);
             ask(asks);
         }
         let flow = Flow::new(ListenerId(0), Transport::Udp, from);
         self.shard.handle_input(
             now,
-            Input::Message { arrival: now, flow, peek: &peek, steered: &steered, verdict: Verdict::Admit },
+            Input::Message { arrival: now, flow, peek: &peek, steering: &steered, verdict: Verdict::Admit },
         );
         self.drain();
     }
@@ -304,7 +313,7 @@ pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
         let name = format!("user{number}");
         let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), DOMAIN.as_bytes(), b"secret");
         let ha1 = Ha1s { md5: ha1.as_bytes().try_into().ok(), sha256: None, sha512_256: None };
-        Change::PutUser(User { aor: format!("{name}@{DOMAIN}").into_bytes().into(), ha1, enabled: true })
+        DirectoryChange::PutUser(User { aor: format!("{name}@{DOMAIN}").into_bytes().into(), ha1, enabled: true })
     };
     let directory = Directory::empty(1).with_changes(users.map(user));
     let listener = Listener::new(Transport::Udp, address);
@@ -317,11 +326,11 @@ pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
 
 /// What a message asks of tables: those that bear credentials do.
 #[must_use]
-pub fn asks(peek: &Peek<'_>) -> Option<Ask> {
+pub fn asks(peek: &Peek<'_>) -> Option<RequestKind> {
     let asks = match peek.kind {
-        Kind::Request(Method::Register) => Ask::Register,
-        Kind::Request(Method::Invite) => Ask::Call,
-        Kind::Request(Method::Bye) => Ask::Other,
+        Kind::Request(Method::Register) => RequestKind::Register,
+        Kind::Request(Method::Invite) => RequestKind::Call,
+        Kind::Request(Method::Bye) => RequestKind::Other,
         _ => return None,
     };
     use strowger_message::HeaderName::{Authorization, ProxyAuthorization};
@@ -345,7 +354,7 @@ mod tests {
     fn the_papers_users_register_and_call_as_they_should() {
         let mut world = World::new(5);
         let (mut registers, mut others) = (0, 0);
-        let work = world.run(6_000, |ask| if ask == Ask::Register { registers += 1 } else { others += 1 });
+        let work = world.run(6_000, |ask| if ask == RequestKind::Register { registers += 1 } else { others += 1 });
         assert_eq!((registers, registers + others), (work.registrations, work.proved));
         // Six registrations an hour, and nearly one call.
         assert!((5.0..9.0).contains(&(work.registrations as f64 / work.calls as f64)), "{work:?}");

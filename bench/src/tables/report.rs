@@ -65,7 +65,7 @@ impl Rung {
 
 /// What was measured of a rung: at some numbers of users, on one core and on two.
 #[derive(Clone, Debug)]
-pub struct Climbed {
+pub struct RungResult {
     /// Which.
     pub rung: Rung,
     /// The servers, by cores.
@@ -74,7 +74,7 @@ pub struct Climbed {
 
 /// The table of conforming users.
 #[must_use]
-pub fn users(all: &[Climbed]) -> String {
+pub fn users(all: &[RungResult]) -> String {
     let mut text = String::from(
         "| | table, credentials, expiry | against | one core: users on average | × | in the busiest second | × | two cores: users on average | × | in the busiest second | × | two cores to one | the paper's ×, one core and two |\n\
          |---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
@@ -102,7 +102,7 @@ pub fn users(all: &[Climbed]) -> String {
 
 /// What was measured at one number of users.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
+pub struct Measurement {
     /// Which table.
     pub kind: Kind,
     /// Which credentials.
@@ -117,16 +117,16 @@ pub struct Measured {
 
 /// Of what was measured several times the middle one, in the order of the first times.
 #[must_use]
-pub fn middle(turns: &[Measured]) -> Vec<Measured> {
-    let mut cells: Vec<Vec<Measured>> = Vec::new();
-    let name = |one: &Measured| (one.kind, one.source, one.users, one.cores);
+pub fn middle(turns: &[Measurement]) -> Vec<Measurement> {
+    let mut cells: Vec<Vec<Measurement>> = Vec::new();
+    let name = |one: &Measurement| (one.kind, one.source, one.users, one.cores);
     for one in turns {
         match cells.iter_mut().find(|cell| name(&cell[0]) == name(one)) {
             Some(cell) => cell.push(*one),
             None => cells.push(vec![*one]),
         }
     }
-    let middle = |mut cell: Vec<Measured>| {
+    let middle = |mut cell: Vec<Measurement>| {
         cell.sort_by_key(|one| one.cost.registration);
         cell[cell.len() / 2]
     };
@@ -135,7 +135,7 @@ pub fn middle(turns: &[Measured]) -> Vec<Measured> {
 
 /// The table of costs.
 #[must_use]
-pub fn costs(all: &[Measured], populations: &[u32]) -> String {
+pub fn costs(all: &[Measurement], populations: &[u32]) -> String {
     let mut text = String::from("| CPU µs a registration, with the part of a call that comes with it | cores |");
     for users in populations {
         let _ = write!(text, " {} users |", short(f64::from(*users)));
@@ -153,7 +153,8 @@ pub fn costs(all: &[Measured], populations: &[u32]) -> String {
     for (kind, source, cores) in rows {
         let _ = write!(text, "| {kind}, {source} | {cores} |");
         for users in populations {
-            let is_it = |one: &&Measured| (one.kind, one.source, one.cores, one.users) == (kind, source, cores, *users);
+            let is_it =
+                |one: &&Measurement| (one.kind, one.source, one.cores, one.users) == (kind, source, cores, *users);
             let cell = all.iter().find(is_it).map(|one| micros(one.cost.registration));
             let _ = write!(text, " {} |", cell.unwrap_or_default());
         }
@@ -352,7 +353,7 @@ mod tests {
         let rung = Rung::all(Source::Sqlite)[0];
         let flat = |end: f64, value| Curve::new(vec![(1.0, value), (end, value)]);
         let server = |end| Server { user: flat(end, 1e-6), sweep: flat(end, 1e-9), expiry: Expiry::Own, cores: 1.0 };
-        let text = users(&[Climbed { rung, servers: vec![server(2e6), server(5e5)] }]);
+        let text = users(&[RungResult { rung, servers: vec![server(2e6), server(5e5)] }]);
         let row: Vec<&str> = text.lines().nth(2).expect("a row").split(" | ").collect();
         assert_eq!([row[3], row[5], row[7], row[9]], ["1.00 M", "1.00 M", "~1.00 M", "~1.00 M"], "{text}");
     }

@@ -12,17 +12,17 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strowger_auth::NonceWindows;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
-use strowger_locate::{CachePolicy, Names as HostNames, Outages};
+use strowger_locate::{CachePolicy, NameCache as HostNames, Outages};
 use strowger_message::{HeaderName, NameAddr, Peek, StartLine, Uri};
-use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Clock, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{
     Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering, Verdict,
 };
 
-use super::credentials::{Credentials, Source, Stock};
+use super::credentials::{Credentials, Source, UserStores};
 use super::model::Expiry;
-use super::phones::{Ask, asks, snapshot};
+use super::phones::{RequestKind, asks, snapshot};
 use super::table::{Kind, Names, PARTS, SWEEP_EVERY, Table};
 use crate::register::process::stay_on;
 
@@ -58,9 +58,9 @@ pub fn run(setup: &Setup) -> Result<(), String> {
     let _ = stay_on(0);
     let stock = match setup.source {
         Source::Memory => None,
-        source => Some(Stock::make(setup.users, &[source])?),
+        source => Some(UserStores::make(setup.users, &[source])?),
     };
-    let mut beside = Beside {
+    let mut beside = StudiedTables {
         table: matches!(setup.kind, Kind::Buckets(_)).then(|| setup.kind.make(1)),
         credentials: stock.as_ref().map(|stock| stock.open(setup.source)).transpose()?,
         names: Names::default(),
@@ -73,7 +73,7 @@ pub fn run(setup: &Setup) -> Result<(), String> {
     let (mut shards, steering) = brain(setup.address, &snapshot);
     let (mut inbox, mut outbox, mut message) = (RecvBatch::new(), SendBatch::new(), Vec::new());
     let clock = Clock::start();
-    let mut sweeps = Sweeps::new(setup);
+    let mut sweeps = SweepSchedule::new(setup);
     let is_over = Arc::new(AtomicBool::new(false));
     let watch = Arc::clone(&is_over);
     thread::spawn(move || {
@@ -96,7 +96,7 @@ pub fn run(setup: &Setup) -> Result<(), String> {
             let flow = Flow::new(ListenerId(0), Transport::Udp, datagram.peer);
             shard.handle_input(
                 now,
-                Input::Message { arrival: now, flow, peek: &peek, steered: &steered, verdict: Verdict::Admit },
+                Input::Message { arrival: now, flow, peek: &peek, steering: &steered, verdict: Verdict::Admit },
             );
             drain(shard, &mut message, &mut outbox);
             if outbox.is_full() {
@@ -119,7 +119,7 @@ pub fn run(setup: &Setup) -> Result<(), String> {
 }
 
 fn brain(address: SocketAddr, snapshot: &Arc<Snapshot>) -> (Vec<Shard>, Steering) {
-    let locations = Arc::new(Locations::new(SHARDS, 1).listening_at([(Transport::Udp, address)]));
+    let locations = Arc::new(Locations::new(SHARDS, 1).with_listeners([(Transport::Udp, address)]));
     let ring = KeyRing::new(TagKey::new([9; 16]));
     let nonces = Arc::new(NonceWindows::new(64, 1));
     let names = Arc::new(HostNames::new(CachePolicy::default(), 1));
@@ -148,7 +148,7 @@ fn drain(shard: &mut Shard, message: &mut Vec<u8>, outbox: &mut SendBatch) {
     while let Some(output) = shard.poll_output(message) {
         if let Output::Send { flow } = output {
             std::mem::swap(outbox.next_slot(), message);
-            outbox.commit(flow.peer, Strand::ALL);
+            outbox.commit(flow.peer, OrderingKey::ALL);
         }
         message.clear();
     }
@@ -161,14 +161,14 @@ fn wait(socket: &UdpSocket, time: Duration) {
 }
 
 /// When the table beside the shard is swept.
-struct Sweeps {
+struct SweepSchedule {
     expiry: Expiry,
     every: Duration,
     next: Timestamp,
     part: usize,
 }
 
-impl Sweeps {
+impl SweepSchedule {
     fn new(setup: &Setup) -> Self {
         let parts = if setup.expiry == Expiry::Parts { PARTS as f64 } else { 1.0 };
         let every = SWEEP_EVERY.div_f64(setup.speed * parts);
@@ -195,7 +195,7 @@ impl Sweeps {
 }
 
 /// What is studied.
-struct Beside {
+struct StudiedTables {
     table: Option<Box<dyn Table>>,
     credentials: Option<Box<dyn Credentials + Send>>,
     names: Names,
@@ -203,8 +203,8 @@ struct Beside {
     cseq: u32,
 }
 
-impl Beside {
-    fn ask(&mut self, now: Timestamp, ask: Ask, peek: &Peek<'_>, snapshot: &Snapshot) {
+impl StudiedTables {
+    fn ask(&mut self, now: Timestamp, ask: RequestKind, peek: &Peek<'_>, snapshot: &Snapshot) {
         let head = peek.head();
         let from = head.first(HeaderName::From).and_then(NameAddr::parse).and_then(|from| from.parse_uri());
         let called = match head.start() {
@@ -219,18 +219,18 @@ impl Beside {
         }
         let Some(table) = &self.table else { return };
         match ask {
-            Ask::Register => {
+            RequestKind::Register => {
                 self.cseq += 1;
                 let (aor, contact) = self.names.both(caller);
                 table.put(now, aor, contact, self.cseq);
             }
-            Ask::Call => {
+            RequestKind::Call => {
                 if let Some(callee) = called.as_ref().and_then(user) {
                     self.found.clear();
                     table.lookup(now, self.names.aor(callee), &mut self.found);
                 }
             }
-            Ask::Other => {}
+            RequestKind::Other => {}
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use strowger_foundation::Timestamp;
 
-use super::chained::Chained;
-use super::ours::Ours;
+use super::chained::ChainedTable;
 use super::phones::processor_time;
+use super::striped::StripedTable;
 
 /// The domain of all users.
 pub const DOMAIN: &str = "ex.example.com";
@@ -36,9 +36,9 @@ pub trait Table: Sync {
     fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<u8>) -> bool;
     /// Does a little of what is due by itself of a thread's share, after which others may be served; says how many bindings that
     /// removed. `None` where nothing is due.
-    fn step(&self, now: Timestamp, thread: Share) -> Option<usize>;
+    fn step(&self, now: Timestamp, thread: ThreadIndex) -> Option<usize>;
     /// Does all that is due by itself of a thread's share; says how many bindings that removed.
-    fn work(&self, now: Timestamp, thread: Share) -> usize {
+    fn work(&self, now: Timestamp, thread: ThreadIndex) -> usize {
         std::iter::from_fn(|| self.step(now, thread)).sum()
     }
     /// Looks at one of `of` parts for what has expired; says how many bindings that removed. A table that needs no sweep has
@@ -58,7 +58,7 @@ pub trait Table: Sync {
 
 /// Which of several threads one is.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct ThreadIndex {
     /// From 0 on.
     pub thread: usize,
     /// At least one.
@@ -89,13 +89,13 @@ impl Waits {
 
 /// Takes locks, and times those that were taken already.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct LockTimer {
     time: AtomicU64,
     asleep: AtomicU64,
     longest: AtomicU64,
 }
 
-impl Patience {
+impl LockTimer {
     /// Takes a lock; one that was taken already is counted in `contended`.
     pub fn take<'a, T>(&self, lock: &'a Mutex<T>, contended: &AtomicU64) -> MutexGuard<'a, T> {
         match lock.try_lock() {
@@ -168,9 +168,9 @@ impl Kind {
     #[must_use]
     pub fn make(self, threads: usize) -> Box<dyn Table> {
         match self {
-            Self::Buckets(count) => Box::new(Chained::new(count, 7)),
-            Self::Ours => Box::new(Ours::new(16 * threads, 7)),
-            Self::Nothing => Box::new(Nothing),
+            Self::Buckets(count) => Box::new(ChainedTable::new(count, 7)),
+            Self::Ours => Box::new(StripedTable::new(16 * threads, 7)),
+            Self::Nothing => Box::new(NullTable),
         }
     }
 }
@@ -188,16 +188,16 @@ impl fmt::Display for Kind {
 }
 
 /// Keeps nothing.
-struct Nothing;
+struct NullTable;
 
-impl Table for Nothing {
+impl Table for NullTable {
     fn put(&self, _: Timestamp, _: &[u8], _: &[u8], _: u32) {}
 
     fn lookup(&self, _: Timestamp, _: &[u8], _: &mut Vec<u8>) -> bool {
         false
     }
 
-    fn step(&self, _: Timestamp, _: Share) -> Option<usize> {
+    fn step(&self, _: Timestamp, _: ThreadIndex) -> Option<usize> {
         None
     }
 
@@ -314,7 +314,7 @@ pub fn fill(table: &dyn Table, users: u32) {
         let (aor, contact) = names.both(user);
         table.load(Timestamp::ZERO, aor, contact, 0);
     }
-    let share = Share { thread: 0, of: 1 };
+    let share = ThreadIndex { thread: 0, of: 1 };
     for round in 0..2 {
         for place in 0..users {
             let now = begin(place) + REFRESH * round;
@@ -371,7 +371,7 @@ mod tests {
                     _ => {
                         for table in &tables {
                             table.sweep(now, 0, 1);
-                            while table.work(now, Share { thread: 0, of: 1 }) > 0 {}
+                            while table.work(now, ThreadIndex { thread: 0, of: 1 }) > 0 {}
                         }
                         model.retain(|_, (expires, _)| now < *expires);
                         let sizes = tables.each_ref().map(|table| table.len());
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_sweep_in_parts_finds_what_a_sweep_at_once_finds() {
-        let (whole, parts) = (Chained::new(512, 1), Chained::new(512, 1));
+        let (whole, parts) = (ChainedTable::new(512, 1), ChainedTable::new(512, 1));
         let mut names = Names::default();
         for user in 0..1_000 {
             let now = Timestamp::from_millis(u64::from(user) * 1_000);
@@ -425,7 +425,7 @@ mod tests {
     /// one that was asked for longest ago.
     #[test]
     fn memory_is_not_taken_in_the_order_of_registrations() {
-        let (table, users) = (Chained::new(1, 1), 1_000);
+        let (table, users) = (ChainedTable::new(1, 1), 1_000);
         fill(&table, users);
         let order = Order::new(users);
         let depths: Vec<usize> =
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_free_is_not_waited_for() {
-        let (patience, lock, contended) = (Patience::default(), Mutex::new(7), AtomicU64::new(0));
+        let (patience, lock, contended) = (LockTimer::default(), Mutex::new(7), AtomicU64::new(0));
         assert_eq!(*patience.take(&lock, &contended), 7);
         assert_eq!(
             (patience.waits([&contended].into_iter()).sum(), patience.waits([].into_iter()).time),
@@ -458,7 +458,7 @@ mod tests {
                 let now = BEGINNING + every * turn;
                 let (aor, contact) = names.both(order.user_at(u64::from(turn)));
                 table.put(now, aor, contact, 3 + turn / 3_000);
-                table.work(now, Share { thread: 0, of: 1 });
+                table.work(now, ThreadIndex { thread: 0, of: 1 });
                 if turn % 100 == 0 {
                     table.sweep(now, 0, 1);
                     assert_eq!(table.len(), 3_000, "{kind} after {turn}");

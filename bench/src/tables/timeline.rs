@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::measure::Population;
 use super::model::Expiry;
 use super::phones::processor_time;
-use super::table::{BEGINNING, Kind, Names, Order, PARTS, REFRESH, SWEEP_EVERY, Share};
+use super::table::{BEGINNING, Kind, Names, Order, PARTS, REFRESH, SWEEP_EVERY, ThreadIndex};
 
 /// What is looked at together.
 pub const BIN: Duration = Duration::from_millis(100);
@@ -99,7 +99,7 @@ impl Timeline {
                     let mut is_due = true;
                     while is_due {
                         took(&mut seen, &mut || {
-                            let removed = table.step(end, Share { thread: 0, of: 1 });
+                            let removed = table.step(end, ThreadIndex { thread: 0, of: 1 });
                             is_due = removed.is_some();
                             removed.unwrap_or(0)
                         });

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::kernel::Kernel;
 use super::phones::Task;
 use super::role::Process;
-use super::{CONNECTIONS_EACH, Lifetime, address_for};
+use super::{CONNECTIONS_EACH, ConnectionLifetime, address_for};
 use crate::register::process::Usage;
 
 /// After so many more connections.
@@ -47,7 +47,7 @@ impl Growth {
         let mut open = 0;
         while open < connections {
             let requests = CONNECTIONS_EACH.min(connections - open);
-            let (server, lifetime) = (address_for(clients.len()), Lifetime::PersistentWithOpen);
+            let (server, lifetime) = (address_for(clients.len()), ConnectionLifetime::PersistentWithOpen);
             let task = Task { server, lifetime, rate, requests, connections: requests };
             let used = Usage::of(&pids);
             let outcome = Process::phones(&task).and_then(|mut phones| {

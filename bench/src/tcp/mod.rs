@@ -33,7 +33,7 @@ pub fn gap(per_second: u32) -> Duration {
 
 /// How a client uses connections; the paper's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
+pub enum ConnectionLifetime {
     /// No connections: datagrams.
     Udp,
     /// A connection for each request, closed by the client after its answer.
@@ -44,7 +44,7 @@ pub enum Lifetime {
     Persistent,
 }
 
-impl Lifetime {
+impl ConnectionLifetime {
     /// All, the cheapest first.
     pub const ALL: [Self; 4] = [Self::Udp, Self::Persistent, Self::PersistentWithOpen, Self::Transaction];
 
@@ -71,7 +71,7 @@ impl Lifetime {
     }
 }
 
-impl fmt::Display for Lifetime {
+impl fmt::Display for ConnectionLifetime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

@@ -5,10 +5,10 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use strowger_message::{Framed, Message, Peek, frame_stream};
+use strowger_message::{FrameResult, Message, Peek, frame_stream};
 
-use crate::crowd;
-use crate::subject::WholeShard;
+use crate::connection_load;
+use crate::message_target::WholeShard;
 
 /// Users that refresh by turns.
 const USERS: usize = 1_000;
@@ -28,7 +28,7 @@ struct Parts {
 }
 
 /// A peer's end and the server's.
-trait Line {
+trait Link {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
     fn answer(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -47,7 +47,7 @@ struct Stream {
     server: TcpStream,
 }
 
-impl Line for Datagrams {
+impl Link for Datagrams {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.peer.send(bytes).map(drop)
     }
@@ -69,7 +69,7 @@ impl Line for Datagrams {
     }
 }
 
-impl Line for Stream {
+impl Link for Stream {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.peer.write_all(bytes)
     }
@@ -88,7 +88,7 @@ impl Line for Stream {
 
     fn frame(&self, buffer: &[u8]) -> usize {
         match frame_stream(buffer) {
-            Framed::Message(length) => length,
+            FrameResult::Message(length) => length,
             other => panic!("a message was sent in one piece: {other:?}"),
         }
     }
@@ -121,13 +121,13 @@ fn clock_cost() -> Duration {
     began.elapsed() / TIMES
 }
 
-fn time(line: &mut impl Line, transport: &str, messages: u32) -> io::Result<Parts> {
+fn time(line: &mut impl Link, transport: &str, messages: u32) -> io::Result<Parts> {
     let (mut shard, mut parts) = (WholeShard::default(), Parts::default());
     let (mut buffer, mut taken) = (vec![0; 4096], vec![0; 4096]);
     let local = SocketAddr::from(([192, 0, 2, 10], 5_060));
     for number in 0..messages {
         let user = format!("u{}", number as usize % USERS);
-        let text = crowd::request("REGISTER", transport, &user, local, u64::from(number) + 1);
+        let text = connection_load::request("REGISTER", transport, &user, local, u64::from(number) + 1);
         let text = text.replace("example.com", "example.org");
         line.ask(text.as_bytes())?;
         let began = Instant::now();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::echo::shared;
-use super::{Lifetime, MESSAGE_BYTES, gap};
+use super::{ConnectionLifetime, MESSAGE_BYTES, gap};
 
 /// How long the last answers are waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -28,7 +28,7 @@ pub struct Task {
     /// The server.
     pub server: SocketAddr,
     /// How connections are used.
-    pub lifetime: Lifetime,
+    pub lifetime: ConnectionLifetime,
     /// Requests a second.
     pub rate: u32,
     /// How many.
@@ -110,7 +110,7 @@ impl Phones {
     pub fn new(task: Task) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut datagrams = None;
-        if task.lifetime == Lifetime::Udp {
+        if task.lifetime == ConnectionLifetime::Udp {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             let mut socket = UdpSocket::from_std(shared(address, Type::DGRAM, Protocol::UDP)?.into());
             socket.connect(task.server)?;
@@ -123,7 +123,7 @@ impl Phones {
         let buffer = vec![b'x'; MESSAGE_BYTES];
         let mut phones =
             Self { task, poll, connections, datagrams, began: Instant::now(), outcome, pending: 0, buffer };
-        if task.lifetime == Lifetime::Persistent {
+        if task.lifetime == ConnectionLifetime::Persistent {
             phones.open_all()?;
         }
         Ok(phones)
@@ -154,9 +154,9 @@ impl Phones {
             let due = began + gap * u32::try_from(number).unwrap_or(u32::MAX);
             self.wait(due)?;
             match self.task.lifetime {
-                Lifetime::Udp => self.ask_by_datagram()?,
-                Lifetime::Transaction | Lifetime::PersistentWithOpen => self.open(Some(due))?,
-                Lifetime::Persistent => self.ask_next(number, due),
+                ConnectionLifetime::Udp => self.ask_by_datagram()?,
+                ConnectionLifetime::Transaction | ConnectionLifetime::PersistentWithOpen => self.open(Some(due))?,
+                ConnectionLifetime::Persistent => self.ask_next(number, due),
             }
         }
         self.outcome.rate = self.task.requests as f64 / began.elapsed().as_secs_f64();
@@ -261,7 +261,7 @@ impl Phones {
         record(&mut self.outcome.total, *due);
         *state = State::Idle;
         self.pending -= 1;
-        if self.task.lifetime == Lifetime::Transaction {
+        if self.task.lifetime == ConnectionLifetime::Transaction {
             self.connections.remove(index);
         }
     }

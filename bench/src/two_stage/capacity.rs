@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::deployment::{Deployment, Environment, QuotaScope};
 use super::layout::{Layout, Work};
 use super::load::{Offer, Pace, run};
-use super::site::{Held, Place, Site};
-use super::sweep::{Course, brief};
+use super::sweep::{Schedule, brief};
 
 /// Calls at once in a closed loop: enough to keep a server busy.
 const AT_ONCE: usize = 64;
@@ -21,14 +21,14 @@ const BEYOND: usize = 2;
 
 /// Whose capacity it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Alone {
+pub enum SingleServer {
     /// C_s, a first-stage server in front of three second-stage servers that are not held.
     First,
     /// C_p, a second-stage server that callers reach directly.
     Second,
 }
 
-impl Alone {
+impl SingleServer {
     /// Both.
     pub const ALL: [Self; 2] = [Self::First, Self::Second];
 
@@ -39,15 +39,15 @@ impl Alone {
         }
     }
 
-    const fn held(self) -> Held {
+    const fn held(self) -> QuotaScope {
         match self {
-            Self::First => Held::First,
-            Self::Second => Held::All,
+            Self::First => QuotaScope::First,
+            Self::Second => QuotaScope::All,
         }
     }
 }
 
-impl fmt::Display for Alone {
+impl fmt::Display for SingleServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::First => "C_s",
@@ -60,7 +60,7 @@ impl fmt::Display for Alone {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Capacity {
     /// Whose.
-    pub alone: Alone,
+    pub alone: SingleServer,
     /// Of what.
     pub work: Work,
     /// A second, in a closed loop.
@@ -75,10 +75,10 @@ pub struct Capacity {
 ///
 /// # Errors
 /// When a server or a generator does not run.
-pub fn measure(alone: Alone, work: Work, course: Course, place: &Place) -> Result<Capacity, String> {
-    let mut site = Site::start(alone.layout(), work, &[], alone.held(), place)?;
+pub fn measure(alone: SingleServer, work: Work, course: Schedule, place: &Environment) -> Result<Capacity, String> {
+    let mut site = Deployment::start(alone.layout(), work, &[], alone.held(), place)?;
     let workload = work.workload();
-    let Course { fill, warm_up, time } = course;
+    let Schedule { fill, warm_up, time } = course;
     let offer =
         Offer { workload: &workload, pace: Pace::AtOnce(AT_ONCE), warm_up: fill, time, registers: true, seed: 500 };
     let closed = run(&mut site, &offer)?.goodput;

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{Plan, Run};
-use strowger_traffic::meter::Answer;
+use strowger_traffic::meter::ResponseClass;
 use strowger_traffic::options::{Options, Target, workload_with};
-use strowger_traffic::script::Verb;
-use strowger_traffic::sweep::Measured;
+use strowger_traffic::script::MethodId;
+use strowger_traffic::sweep::Measurement;
 
-use super::site::Site;
+use super::deployment::Deployment;
 use super::{DOMAIN, USERS};
 
 /// Within which each request of a call must be answered with 2xx.
@@ -75,7 +75,7 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When a generator cannot run, or a server has ended.
-pub fn run(site: &mut Site, offer: &Offer<'_>) -> Result<Outcome, String> {
+pub fn run(site: &mut Deployment, offer: &Offer<'_>) -> Result<Outcome, String> {
     let entries = site.entries();
     let prepared = (0..).zip(&entries).map(|(number, entry)| prepare(offer, *entry, number, entries.len()));
     let runs: Vec<Run> = prepared.collect::<Result<_, String>>()?;
@@ -123,8 +123,8 @@ fn plan(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Re
         pattern: format!("s{number}u%"),
         domain: Some(DOMAIN.to_owned()),
         sockets: if calls { SOCKETS } else { 1 },
-        joins: true,
-        repeats: false,
+        has_segmentation: true,
+        retransmits: false,
         rate,
         outstanding,
         time: Some(offer.time),
@@ -149,15 +149,15 @@ fn plan(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Re
 #[expect(clippy::cast_precision_loss, reason = "counts of calls")]
 fn carry_out(run: Run) -> Result<Outcome, String> {
     let report = run.go().map_err(|error| error.to_string())?;
-    let measured = Measured::of(&report, WITHIN);
+    let measured = Measurement::of(&report, WITHIN);
     if let Some(why) = report.broken_off {
         return Err(why);
     }
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
     let meter = phase.meter();
     let seconds = phase.elapsed.as_secs_f64().max(0.001);
-    let of_verb = |verb| meter.answer(verb, Answer::Success).filter(|times| times.count() > 0);
-    let times = of_verb(Verb::Invite).or_else(|| of_verb(Verb::Register));
+    let of_verb = |verb| meter.answer(verb, ResponseClass::Success).filter(|times| times.count() > 0);
+    let times = of_verb(MethodId::Invite).or_else(|| of_verb(MethodId::Register));
     let quantile = |share: f64| Some(times?.quantile(share).as_secs_f64() * 1e3);
     Ok(Outcome {
         offered: meter.began.sent as f64 / seconds,
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(plan.phases.len(), 2, "callees register, then calls are measured");
         assert_eq!(plan.phases[1].callees.len() as u32, USERS / 3);
         assert_eq!(plan.callees_at[0].port(), CALLEES + 1);
-        assert!(!plan.repeats);
+        assert!(!plan.retransmits);
         let part = Outcome { offered: 300.0, goodput: 200.0, is_late: false, ..Outcome::default() };
         let all = sum(&[part, Outcome { is_late: true, ..part }]);
         assert!(all.is_late && (all.offered - 600.0).abs() < 1e-9 && (all.goodput - 400.0).abs() < 1e-9);

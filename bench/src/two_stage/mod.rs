@@ -8,13 +8,13 @@
 
 pub mod capacity;
 pub mod configuration;
+pub mod deployment;
 pub mod layout;
 pub mod load;
 pub mod paper;
 pub mod plot;
 pub mod prediction;
 pub mod results;
-pub mod site;
 pub mod sweep;
 pub mod table;
 

@@ -2,7 +2,7 @@
 
 use strowger_plan::TwoStage;
 
-use super::capacity::{Alone, Capacity};
+use super::capacity::{Capacity, SingleServer};
 use super::layout::{Layout, Work};
 use super::paper;
 use super::sweep::{Point, Sweep};
@@ -31,7 +31,7 @@ impl Capacities {
                 Some(1.0 / ((1.0 - registrations) / calls + registrations / registers))
             }
         };
-        Some(Self { first: mixed(Alone::First)?, second: mixed(Alone::Second)? })
+        Some(Self { first: mixed(SingleServer::First)?, second: mixed(SingleServer::Second)? })
     }
 
     /// The plan of a layout whose clusters have these shares; each is divided evenly among the cluster's servers.
@@ -57,7 +57,7 @@ pub fn of_paper(test: paper::Test, layout: Layout) -> Option<TwoStage> {
 
 /// A point beside what the plan says at the load that was really offered.
 #[derive(Clone, Copy, Debug)]
-pub struct Compared {
+pub struct Comparison {
     /// Offered, a second.
     pub offered: f64,
     /// τ(λ), a second.
@@ -66,7 +66,7 @@ pub struct Compared {
     pub measured: f64,
 }
 
-impl Compared {
+impl Comparison {
     /// By how much more was carried than predicted, in percent of that.
     #[must_use]
     pub fn error_percent(&self) -> f64 {
@@ -76,9 +76,9 @@ impl Compared {
 
 /// The points of a sweep beside the plan.
 #[must_use]
-pub fn compare(sweep: &Sweep, capacities: Capacities) -> Vec<Compared> {
+pub fn compare(sweep: &Sweep, capacities: Capacities) -> Vec<Comparison> {
     let Some(plan) = capacities.plan(sweep.layout, &sweep.shares) else { return Vec::new() };
-    let compare = |point: &Point| Compared {
+    let compare = |point: &Point| Comparison {
         offered: point.outcome.offered,
         predicted: plan.throughput(point.outcome.offered),
         measured: point.outcome.goodput,
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_mix_takes_the_time_of_both() {
         let capacity = |alone, work, rate| Capacity { alone, work, closed: rate, rate, cost_us: 1.0 };
-        let all: Vec<Capacity> = Alone::ALL
+        let all: Vec<Capacity> = SingleServer::ALL
             .into_iter()
             .flat_map(|alone| [capacity(alone, Work::Calls, 1_000.0), capacity(alone, Work::Registrations, 4_000.0)])
             .collect();

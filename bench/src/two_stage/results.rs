@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::capacity::{Alone, Capacity};
+use super::capacity::{Capacity, SingleServer};
 use super::layout::{Layout, Work};
 use super::prediction::{Capacities, compare};
 use super::sweep::Sweep;
@@ -24,7 +24,7 @@ pub struct Results {
 impl Results {
     /// What one server carries.
     #[must_use]
-    pub fn capacity(&self, alone: Alone, work: Work) -> Option<&Capacity> {
+    pub fn capacity(&self, alone: SingleServer, work: Work) -> Option<&Capacity> {
         self.capacities.iter().find(|one| (one.alone, one.work) == (alone, work))
     }
 
@@ -130,7 +130,7 @@ pub(super) mod tests {
     pub(crate) fn some() -> Results {
         let mut results = Results { quota: Some(Quota { quota_us: 1_000, period_us: 10_000 }), ..Results::default() };
         for (work, first, second) in [(Work::Calls, 1_050.0, 900.0), (Work::Registrations, 2_500.0, 2_400.0)] {
-            for (alone, rate) in [(Alone::First, first), (Alone::Second, second)] {
+            for (alone, rate) in [(SingleServer::First, first), (SingleServer::Second, second)] {
                 results.capacities.push(Capacity { alone, work, closed: rate, rate, cost_us: 1e5 / rate });
             }
             let layouts = Layout::PAPER.into_iter().chain([Layout::WIDE, Layout::PAIRS]);

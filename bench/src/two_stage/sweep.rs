@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::deployment::{Deployment, Environment, QuotaScope};
 use super::layout::{Layout, Work};
 use super::load::{Offer, Outcome, Pace, run};
-use super::site::{Held, Place, Site};
 
 /// How long each load takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
+pub struct Schedule {
     /// Before the first load: until as many transactions end as begin.
     pub fill: Duration,
     /// The beginning of each load, which is not counted.
@@ -55,15 +55,15 @@ pub struct Task<'a> {
     /// Loads, rising.
     pub rates: Vec<f64>,
     /// How long each takes.
-    pub course: Course,
+    pub course: Schedule,
 }
 
 /// Starts the servers and offers load after load to them.
 ///
 /// # Errors
 /// When a server or a generator does not run.
-pub fn sweep(task: &Task<'_>, place: &Place) -> Result<Sweep, String> {
-    let mut site = Site::start(task.layout, task.work, task.weights, Held::All, place)?;
+pub fn sweep(task: &Task<'_>, place: &Environment) -> Result<Sweep, String> {
+    let mut site = Deployment::start(task.layout, task.work, task.weights, QuotaScope::All, place)?;
     let workload = task.work.workload();
     let (mut points, mut seed) = (Vec::new(), 1_000);
     for rate in &task.rates {

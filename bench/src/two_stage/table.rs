@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use strowger_plan::two_stage::Bottleneck;
-use strowger_plan::{Stages, TwoStage, stages};
+use strowger_plan::{StageRequirements, TwoStage, stages};
 
-use super::capacity::Alone;
+use super::capacity::SingleServer;
 use super::layout::{Layout, Work};
 use super::paper;
-use super::prediction::{Compared, compare, of_paper};
+use super::prediction::{Comparison, compare, of_paper};
 use super::results::Results;
 use super::sweep::Sweep;
 
@@ -39,10 +39,10 @@ fn efficiency(results: &Results, layout: Layout, work: Work) -> Option<(&'static
     has_grown.then(|| (of, peak(all) / (times * peak(one))))
 }
 
-fn worst(compared: &[Compared]) -> f64 {
+fn worst(compared: &[Comparison]) -> f64 {
     compared
         .iter()
-        .map(Compared::error_percent)
+        .map(Comparison::error_percent)
         .fold(0.0, |worst: f64, one| if one.abs() > worst.abs() { one } else { worst })
 }
 
@@ -95,7 +95,7 @@ fn goals(results: &Results, text: &mut String) {
     for work in WORKS {
         let Some(both) = results.both(work) else { continue };
         let sweeps = || results.sweeps.iter().filter(|sweep| sweep.work == work && sweep.layout.servers == 1);
-        let all: Vec<Compared> = sweeps().flat_map(|sweep| compare(sweep, both)).collect();
+        let all: Vec<Comparison> = sweeps().flat_map(|sweep| compare(sweep, both)).collect();
         if all.is_empty() {
             continue;
         }
@@ -131,7 +131,7 @@ fn capacities(results: &Results, text: &mut String) {
          | | | a second | closed loop | CPU µs each | the paper |\n|---|---|---:|---:|---:|---:|\n",
     );
     for one in &results.capacities {
-        let of = |test: paper::Test| if one.alone == Alone::First { test.first } else { test.second };
+        let of = |test: paper::Test| if one.alone == SingleServer::First { test.first } else { test.second };
         let papers = match one.work {
             Work::Calls => format!("{:.0} stateless, {:.0} stateful", of(paper::STATELESS), of(paper::STATEFUL)),
             _ => format!("{:.0}", of(paper::REGISTRATIONS)),
@@ -213,7 +213,7 @@ fn points(results: &Results, work: Work, text: &mut String) {
     }
 }
 
-fn point_rows(sweep: &Sweep, compared: &[Compared], text: &mut String) {
+fn point_rows(sweep: &Sweep, compared: &[Comparison], text: &mut String) {
     for (point, one) in sweep.points.iter().zip(compared) {
         let outcome = &point.outcome;
         let time = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.1}"));
@@ -280,13 +280,14 @@ fn mixes(results: &Results, text: &mut String) {
 /// What one second-stage server would work of its time, and how many servers that takes. The first stage's rate is that of this mix.
 fn needed(results: &Results, registers: f64, requests: f64) -> Option<(f64, String)> {
     let rate = |alone, work| Some(results.capacity(alone, work)?.rate);
-    let first_time = registers / rate(Alone::First, Work::Registrations)? + requests / rate(Alone::First, Work::Calls)?;
-    let asked = Stages {
+    let first_time = registers / rate(SingleServer::First, Work::Registrations)?
+        + requests / rate(SingleServer::First, Work::Calls)?;
+    let asked = StageRequirements {
         registers_per_s: registers,
         requests_per_s: requests,
         first_per_s: (registers + requests) / first_time,
-        register_per_s: rate(Alone::Second, Work::Registrations)?,
-        proxy_per_s: rate(Alone::Second, Work::Calls)?,
+        register_per_s: rate(SingleServer::Second, Work::Registrations)?,
+        proxy_per_s: rate(SingleServer::Second, Work::Calls)?,
         utilization: 1.0,
         skew: 1.0,
     };

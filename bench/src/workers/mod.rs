@@ -1,6 +1,6 @@
 //! Workers that share one peer's messages, each held to a part of a core.
 
-pub mod cage;
+pub mod cpu_quota;
 pub mod run;
 
 /// The domain of all users.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::DOMAIN;
-use super::cage::Cages;
+use super::cpu_quota::ThreadGroups;
 use crate::register::probe::Probe;
 
 /// How long a server may take to answer.
@@ -38,7 +38,7 @@ impl Work {
 
 /// How runs are made.
 #[derive(Clone, Debug)]
-pub struct How {
+pub struct RunOptions {
     /// The program `strowger`.
     pub binary: PathBuf,
     /// What each worker may use of a core, in percent.
@@ -72,17 +72,17 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Server {
     // The threads end before their groups go.
-    child: Ended,
-    cages: Cages,
+    child: ChildGuard,
+    cages: ThreadGroups,
     folder: tempfile::TempDir,
     address: SocketAddr,
 }
 
 /// A process; dropping it kills it.
 #[derive(Debug)]
-struct Ended(Child);
+struct ChildGuard(Child);
 
-impl Drop for Ended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // Both fail only when it is gone already.
         let _ = self.0.kill();
@@ -95,10 +95,10 @@ impl Server {
     ///
     /// # Errors
     /// What is missing, or what went wrong.
-    pub fn start(how: &How, workers: u16) -> Result<Self, String> {
+    pub fn start(how: &RunOptions, workers: u16) -> Result<Self, String> {
         let address = SocketAddr::from(([127, 0, 0, 1], 5_060 + workers));
         let (child, folder) = start(how, workers, address)?;
-        let cages = Cages::hold(child.0.id(), "worker-", how.percent)
+        let cages = ThreadGroups::hold(child.0.id(), "worker-", how.percent)
             .map_err(|error| format!("the workers cannot be held: {error}"))?;
         if cages.len() != usize::from(workers) {
             return Err(format!("{} threads are held in place of {workers}", cages.len()));
@@ -110,7 +110,7 @@ impl Server {
     ///
     /// # Errors
     /// The same.
-    pub fn load(&self, how: &How, work: Work, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
+    pub fn load(&self, how: &RunOptions, work: Work, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
         let json = self.folder.path().join("report.json");
         let mut command = Command::new("taskset");
         command.args(["-c", "1"]).arg(&how.binary).args(["load", "run", "--to", &format!("udp:{}", self.address)]);
@@ -146,7 +146,7 @@ fn read(json: &Path) -> Option<Value> {
     serde_json::from_slice(&fs::read(json).ok()?).ok()
 }
 
-fn start(how: &How, workers: u16, address: SocketAddr) -> Result<(Ended, tempfile::TempDir), String> {
+fn start(how: &RunOptions, workers: u16, address: SocketAddr) -> Result<(ChildGuard, tempfile::TempDir), String> {
     let wrong = |error: std::io::Error| error.to_string();
     let folder = tempfile::Builder::new().prefix("strowger-workers-").tempdir().map_err(wrong)?;
     let text = format!(
@@ -159,7 +159,7 @@ fn start(how: &How, workers: u16, address: SocketAddr) -> Result<(Ended, tempfil
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(&how.binary).args(["serve", "-c", "strowger.toml"]).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).map_err(wrong)?);
-    let mut server = Ended(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
+    let mut server = ChildGuard(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
     let mut probe = Probe::new(address);
     let deadline = Instant::now() + PATIENCE;
     while probe.options().is_none() {

@@ -8,7 +8,7 @@ use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{BackupReport, BackupRequest};
 use strowger_control::socket;
-use strowger_persistence::{BackedUp, BackupError, BackupOrder, Restored};
+use strowger_persistence::{BackupError, BackupResult, BackupSpec, RestoreResult};
 use strowger_store::{BackupInfo, BackupOptions, StoreError};
 
 use crate::cli::{BackupArguments, RestoreArguments};
@@ -80,7 +80,7 @@ fn by_ourselves(
     let database = database(config)?;
     let key = key::read(&config.key_file())?;
     let extra = key.map(|key| (KEY.to_owned(), key.to_vec())).into_iter().collect();
-    let order = BackupOrder { target: target.to_owned(), overwrite, extra };
+    let order = BackupSpec { target: target.to_owned(), overwrite, extra };
     let on_progress = |done, of| progress.show(done, of);
     if config.store_mode().is_durable() {
         let done = strowger_persistence::backup_offline(&config.journal_folder(), &database, &order, on_progress)?;
@@ -92,17 +92,17 @@ fn by_ourselves(
 /// Of the database alone: where registrations are in memory, nothing else is kept.
 pub(crate) fn of_database(
     database: &Path,
-    order: &BackupOrder,
+    order: &BackupSpec,
     progress: impl FnMut(u64, u64),
-) -> Result<BackedUp, StoreError> {
+) -> Result<BackupResult, StoreError> {
     let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
+    let options = BackupOptions { can_overwrite: order.overwrite, extra: &extra };
     let info = strowger_store::backup(database, &order.target, &options, progress)?;
-    Ok(BackedUp { info })
+    Ok(BackupResult { info })
 }
 
 /// What is told of a backup.
-pub(crate) fn report(BackedUp { info }: &BackedUp) -> BackupReport {
+pub(crate) fn report(BackupResult { info }: &BackupResult) -> BackupReport {
     BackupReport {
         users: info.users,
         aliases: info.aliases,
@@ -146,7 +146,7 @@ pub(crate) fn restore(wanted: ConfigSource<'_>, arguments: &RestoreArguments) ->
         )),
         other => other.into(),
     })?;
-    let Restored { database: done, journal_moved_aside } = restored;
+    let RestoreResult { database: done, journal_moved_aside } = restored;
     let (key, key_aside) = match key_in(&done.info) {
         Some(key) => ("restored", key::restore(&config.key_file(), key)?),
         None => ("not in the backup", None),
@@ -164,7 +164,7 @@ fn tell(
     as_json: bool,
 ) -> Result<(), Failure> {
     let aside: Vec<String> = aside.iter().map(|path| absolute(path).display().to_string()).collect();
-    let report = report(&BackedUp { info: info.clone() });
+    let report = report(&BackupResult { info: info.clone() });
     if as_json {
         let value = json!({
             "result": "restored",
@@ -174,7 +174,7 @@ fn tell(
             "gateways": report.gateways,
             "addresses": report.addresses,
             "damaged": report.damaged,
-            "made_s": info.made_s,
+            "made_s": info.created_s,
             "version": info.version,
             "key": report.key,
             "moved_aside": aside,

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::DatabaseUrl;
@@ -34,8 +34,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 /// What the thread is told.
-enum Order {
-    Write(Arc<Record>),
+enum CdrCommand {
+    Write(Arc<CallRecord>),
     /// Opens the file of this name anew: the configuration was read again, or the file was moved away.
     Reopen(Option<PathBuf>),
 }
@@ -52,7 +52,7 @@ struct Shared {
 /// The writer's front. Dropping it writes what waits, as far as that can be done at once.
 pub(crate) struct Cdr {
     database: Option<CallsDatabase>,
-    orders: Option<SyncSender<Order>>,
+    orders: Option<SyncSender<CdrCommand>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,13 +70,13 @@ impl Cdr {
     }
 
     /// Lets `record` be written. Never waits.
-    pub(crate) fn write(&self, record: Box<Record>) {
+    pub(crate) fn write(&self, record: Box<CallRecord>) {
         let record = Arc::from(record);
         if let Some(database) = &self.database {
             database.write(Arc::clone(&record));
         }
         let Some(orders) = &self.orders else { return };
-        if orders.try_send(Order::Write(record)).is_err() {
+        if orders.try_send(CdrCommand::Write(record)).is_err() {
             let lost = self.shared.lost.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             // Often enough to be seen, too rarely to fill the log.
             if lost.is_power_of_two() {
@@ -89,7 +89,7 @@ impl Cdr {
     pub(crate) fn reopen(&self, path: Option<&Path>) {
         let path = path.map(Path::to_owned);
         let Some(orders) = &self.orders else { return };
-        if orders.try_send(Order::Reopen(path.clone())).is_err() {
+        if orders.try_send(CdrCommand::Reopen(path.clone())).is_err() {
             *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(path);
         }
     }
@@ -134,7 +134,7 @@ impl Writer {
         Self { path, file: None, clock, lines: Vec::new(), written: 0, records: 0, is_failing: false, shared }
     }
 
-    fn run(mut self, orders: &Receiver<Order>) {
+    fn run(mut self, orders: &Receiver<CdrCommand>) {
         // Says at the start, and not at the first call, that the file cannot be opened.
         self.flush();
         loop {
@@ -167,7 +167,7 @@ impl Writer {
     }
 
     /// Writes all that waits, as far as the file takes it.
-    fn catch_up(&mut self, orders: &Receiver<Order>) {
+    fn catch_up(&mut self, orders: &Receiver<CdrCommand>) {
         while self.has_room() {
             let Ok(order) = orders.try_recv() else { break };
             self.on_order(order);
@@ -182,14 +182,14 @@ impl Writer {
         self.lines.len() < BATCH
     }
 
-    fn on_order(&mut self, order: Order) {
+    fn on_order(&mut self, order: CdrCommand) {
         match order {
-            Order::Write(record) if self.path.is_some() => {
+            CdrCommand::Write(record) if self.path.is_some() => {
                 self.lines.extend_from_slice(json(&record, &self.clock.pair()).as_bytes());
                 self.records += 1;
             }
-            Order::Write(_) => {}
-            Order::Reopen(path) => {
+            CdrCommand::Write(_) => {}
+            CdrCommand::Reopen(path) => {
                 // What came before belongs to the file that was.
                 self.flush();
                 self.forget_file();
@@ -277,7 +277,7 @@ mod tests {
     use strowger_message::Message;
     use strowger_net::{ClockPair, RealNanos};
 
-    fn record(call_id: &str) -> Box<Record> {
+    fn record(call_id: &str) -> Box<CallRecord> {
         let mut calls = Calls::new(&TagKey::new([1; 16]), Limits::default());
         let message = |start: &str, method: &str, to: &str| {
             format!(
@@ -293,9 +293,9 @@ mod tests {
         let answer = message("SIP/2.0 200 OK", "INVITE", ";tag=b");
         let answer = Message::parse(answer.as_bytes()).expect("valid");
         let target = "192.0.2.2:5062".parse().expect("an address");
-        calls.answered(Timestamp::from_millis(4250), key, &answer, target);
+        calls.handle_answer(Timestamp::from_millis(4250), key, &answer, target);
         let bye = message("BYE sip:bob@example.com SIP/2.0", "BYE", ";tag=b");
-        calls.bye(Timestamp::from_millis(64_250), &Message::parse(bye.as_bytes()).expect("valid"));
+        calls.handle_bye(Timestamp::from_millis(64_250), &Message::parse(bye.as_bytes()).expect("valid"));
         Box::new(calls.poll_record().expect("ended"))
     }
 
@@ -381,7 +381,7 @@ mod tests {
         let mut writer = Writer::new(Some(path.clone()), Clock::start(), Arc::default());
         let (orders, received) = mpsc::sync_channel(QUEUE);
         for _ in 0..1_000 {
-            orders.try_send(Order::Write(record("c1").into())).expect("room");
+            orders.try_send(CdrCommand::Write(record("c1").into())).expect("room");
         }
         writer.catch_up(&received);
         assert_eq!(lines(&path).len(), 1_000, "several times what is written at once");
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_full_disk_makes_no_half_lines() {
         let mut writer = Writer::new(Some("/dev/full".into()), Clock::start(), Arc::default());
-        writer.on_order(Order::Write(record("c1").into()));
+        writer.on_order(CdrCommand::Write(record("c1").into()));
         writer.flush();
         assert!(writer.is_failing && writer.records == 1);
         // Half of it was taken, then the disk was full, and the file was changed for another.

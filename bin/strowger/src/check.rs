@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json};
 use crate::text::count;
 use crate::{gateways, key};
-use connect::Tried;
+use connect::ConnectionCheck;
 
 /// What holds for all servers of a configuration for several, before one of them is meant.
 const OF_ALL: [&str; 4] = ["configuration", "domains", "passwords", "names"];
@@ -43,13 +43,13 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     let known = gateways::stored(&config);
     let mut warnings = machine_warnings(&config, file.as_deref());
     warnings.extend(match &known {
-        Ok(known) => config.look_at_routes(known).map_err(Failure::No)?,
+        Ok(known) => config.route_warnings(known).map_err(Failure::No)?,
         Err(why) if gateways::are_named(&config) => vec![format!("the gateways cannot be read: {why}")],
         Err(_) => Vec::new(),
     });
-    warnings.extend(balancers::look(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
+    warnings.extend(balancers::warnings(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
     let key = key(&config, &mut warnings)?;
-    let tried = if arguments.connect { Tried::all(&config) } else { Vec::new() };
+    let tried = if arguments.connect { ConnectionCheck::all(&config) } else { Vec::new() };
     if arguments.json {
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
@@ -63,7 +63,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
             "key": key,
             "stages": stages::in_json(&config),
             "warnings": warnings,
-            "connections": arguments.connect.then(|| tried.iter().map(Tried::to_json).collect::<Vec<_>>()),
+            "connections": arguments.connect.then(|| tried.iter().map(ConnectionCheck::to_json).collect::<Vec<_>>()),
             "configuration": config,
         });
         print_json(&value)?;
@@ -80,7 +80,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
         facts.insert(1, ("stages", shown));
     }
     if arguments.connect {
-        let lines: Vec<_> = tried.iter().map(Tried::line).collect();
+        let lines: Vec<_> = tried.iter().map(ConnectionCheck::line).collect();
         facts.push((
             "elsewhere",
             if lines.is_empty() { "nothing is named to connect to".to_owned() } else { lines.join("\n") },
@@ -91,7 +91,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     all_usable(&tried)
 }
 
-fn all_usable(tried: &[Tried]) -> Result<(), Failure> {
+fn all_usable(tried: &[ConnectionCheck]) -> Result<(), Failure> {
     match tried.iter().filter(|tried| !tried.is_usable()).count() {
         0 => Ok(()),
         1 => Err(Failure::No("one of what the configuration names cannot be used".to_owned())),
@@ -137,7 +137,7 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
 
 /// What the configuration asks of this machine that it has not, with file and line.
 pub(crate) fn machine_warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
-    let found = config.look_at_machine(cores(), &usable_cores());
+    let found = config.machine_warnings(cores(), &usable_cores());
     found.into_iter().map(|(key, what)| Config::located(file, &key, what).to_string()).collect()
 }
 

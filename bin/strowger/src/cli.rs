@@ -151,7 +151,7 @@ pub(crate) struct ImportFrom {
     pub(crate) url: String,
     /// What is imported [default: all]
     #[arg(long, value_delimiter = ',', value_name = "WHAT")]
-    pub(crate) only: Vec<Imported>,
+    pub(crate) only: Vec<ImportPart>,
     /// Says what would be done, and changes nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -177,7 +177,7 @@ pub(crate) struct ImportFrom {
 
 /// What can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Imported {
+pub(crate) enum ImportPart {
     /// Users, of the table subscriber.
     Users,
     /// Gateways, of the table dispatcher.
@@ -186,7 +186,7 @@ pub(crate) enum Imported {
     Registrations,
 }
 
-impl Imported {
+impl ImportPart {
     pub(crate) const fn table(self) -> Table {
         match self {
             Self::Users => Table::Subscriber,
@@ -240,13 +240,13 @@ pub(crate) enum UserCommand {
     Passwd(WithPassword),
     /// Removes a user, and the aliases that lead to it
     #[command(after_help = "Example:\n  strowger user rm alice@example.com")]
-    Rm(Who),
+    Rm(UserArgument),
     /// Lets a disabled user register and call again
     #[command(after_help = "Example:\n  strowger user enable alice@example.com")]
-    Enable(Who),
+    Enable(UserArgument),
     /// Keeps a user from registering and calling; the password stays
     #[command(after_help = "Example:\n  strowger user disable alice@example.com")]
-    Disable(Who),
+    Disable(UserArgument),
     /// Lists all users
     #[command(after_help = "Example:\n  strowger user list --json")]
     List,
@@ -300,7 +300,7 @@ pub(crate) struct WithPassword {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Who {
+pub(crate) struct UserArgument {
     /// The user's address, as alice@example.com
     pub(crate) user: String,
 }

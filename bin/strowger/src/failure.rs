@@ -5,7 +5,7 @@ use std::{fmt, io};
 
 use strowger_control::config::ConfigError;
 use strowger_persistence::{BackupError, StartError};
-use strowger_store::{Blame, StoreError};
+use strowger_store::{ErrorOwner, StoreError};
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl From<StoreError> for Failure {
                 | StoreError::BadGateway { .. }
                 | StoreError::NotAFile { .. }
         );
-        debug_assert!(!is_argument || error.blame() != Blame::Program);
+        debug_assert!(!is_argument || error.owner() != ErrorOwner::Program);
         if is_argument { Self::Usage(error.to_string()) } else { Self::No(error.to_string()) }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
     else {
         return Ok(gateways);
     };
-    let mut tables = Tables::new(&follow.url, follow.flavor, follow.patience);
+    let mut tables = Tables::new(&follow.url, follow.flavor, follow.timeout);
     let (sets, _) = tables.sets(&follow.set_prefix).map_err(|error| error.to_string())?;
     for set in sets {
         if gateways.members(set.name.as_bytes()).is_empty() {
@@ -52,7 +52,7 @@ pub(crate) fn sets(config: &Config) -> impl Iterator<Item = &str> {
 
 /// Tells the log of sets that calls cannot go to.
 pub(crate) fn report(config: &Config, directory: &Directory) {
-    match config.look_at_routes(directory.gateways()) {
+    match config.route_warnings(directory.gateways()) {
         Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
         Err(why) => tracing::error!("{why}; until then its calls get 500"),
     }
@@ -77,7 +77,7 @@ pub(crate) fn routes(
     if changed.is_empty() {
         return None;
     }
-    match config.look_at_routes(directory.gateways()) {
+    match config.route_warnings(directory.gateways()) {
         Ok(_) => Some(config.routes(directory.gateways(), sets)),
         Err(why) => {
             tracing::error!("gateways stay as they were: {why}");
@@ -128,13 +128,14 @@ pub(crate) fn in_json(gateways: &Gateways) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use strowger_directory::Change;
+    use strowger_directory::DirectoryChange;
 
     use super::*;
 
     fn directory(uri: &str) -> Directory {
         let gateway = Gateway { uri: uri.as_bytes().into(), priority: 0, weight: 1, capacity: None, enabled: true };
-        Directory::empty(1).with_changes([Change::PutGateways { set: (*b"pstn").into(), gateways: vec![gateway] }])
+        Directory::empty(1)
+            .with_changes([DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways: vec![gateway] }])
     }
 
     #[test]

@@ -14,11 +14,11 @@ use strowger_control::config::{Config, ConfigSource};
 use strowger_control::socket;
 use strowger_kamailio::{Flavor, Identity, Table, Tables, VersionError};
 use strowger_sql::DatabaseUrl;
-use strowger_store::{Anywhere, Existing, UserStore};
+use strowger_store::{AnyBackend, OnConflict, UserStore};
 
-use crate::cli::{ImportArguments, ImportCommand, ImportFrom, Imported};
+use crate::cli::{ImportArguments, ImportCommand, ImportFrom, ImportPart};
 use crate::failure::Failure;
-use crate::follow::catch_up;
+use crate::notify_server::notify_server;
 use report::{Part, Report};
 
 pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result<(), Failure> {
@@ -39,14 +39,14 @@ pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result
     let mut report = Report::new(flavor, &url, import.from.dry_run);
     for what in wanted {
         let part = match what {
-            Imported::Users => users::import(&import, &mut tables)?,
-            Imported::Gateways => gateways::import(&import, &mut tables)?,
-            Imported::Registrations => registrations::import(&import, &mut tables)?,
+            ImportPart::Users => users::import(&import, &mut tables)?,
+            ImportPart::Gateways => gateways::import(&import, &mut tables)?,
+            ImportPart::Registrations => registrations::import(&import, &mut tables)?,
         };
         report.add(part);
     }
     if !import.from.dry_run {
-        catch_up(&import.config);
+        notify_server(&import.config);
     }
     report.print(arguments.json)
 }
@@ -59,12 +59,12 @@ struct Import {
 }
 
 impl Import {
-    const fn existing(&self) -> Existing {
-        if self.from.replace { Existing::Replace } else { Existing::Keep }
+    const fn existing(&self) -> OnConflict {
+        if self.from.replace { OnConflict::Replace } else { OnConflict::Keep }
     }
 
     /// Our database; none is made to look only.
-    fn store(&self) -> Result<UserStore<Anywhere>, Failure> {
+    fn store(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if self.from.dry_run && self.config.store.users.is_any() && !self.path()?.exists() {
             return Ok(UserStore::open_memory()?.into());
         }
@@ -83,7 +83,7 @@ impl Import {
 }
 
 /// Our database.
-fn store(config: &Config) -> Result<UserStore<Anywhere>, Failure> {
+fn store(config: &Config) -> Result<UserStore<AnyBackend>, Failure> {
     if config.store.users.is_any() {
         return Ok(UserStore::open(path(config)?)?.into());
     }
@@ -101,11 +101,11 @@ fn path(config: &Config) -> Result<PathBuf, Failure> {
 }
 
 /// What is asked for; refused before anything is written where it cannot be.
-fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<Imported>, Failure> {
-    let all = [Imported::Users, Imported::Gateways, Imported::Registrations];
-    let wanted: Vec<Imported> =
+fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<ImportPart>, Failure> {
+    let all = [ImportPart::Users, ImportPart::Gateways, ImportPart::Registrations];
+    let wanted: Vec<ImportPart> =
         all.into_iter().filter(|what| from.only.is_empty() || from.only.contains(what)).collect();
-    if from.dry_run || !wanted.contains(&Imported::Registrations) {
+    if from.dry_run || !wanted.contains(&ImportPart::Registrations) {
         return Ok(wanted);
     }
     if !config.store_mode().is_durable() {

@@ -14,7 +14,7 @@ use crate::text::clock;
 use strowger_control::config::{Format, Level, Log, Span};
 use strowger_locate::{Cause, Hop};
 use strowger_message::lossy;
-use strowger_shard::{Event, Owner, PlaceName};
+use strowger_shard::{Event, NextHopName, NextHopOwner};
 use strowger_trunk::{State, Status};
 use strowger_worker::PanicReport;
 use tracing::level_filters::LevelFilter;
@@ -70,7 +70,7 @@ pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
 }
 
 fn account(trunk: &str, status: &Status) {
-    let answer = status.last_answer.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
+    let answer = status.last_response.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
     match status.state {
         State::Registered => tracing::info!(trunk, "registered at the trunk"),
         State::Refused => {
@@ -82,7 +82,7 @@ fn account(trunk: &str, status: &Status) {
 }
 
 /// `gateway sip:192.0.2.1 of pstn does not answer (timeout); tried last for 30s`.
-fn outage(hop: &Hop, names: &[PlaceName], cause: Cause, avoided_for: Duration) {
+fn outage(hop: &Hop, names: &[NextHopName], cause: Cause, avoided_for: Duration) {
     let (who, why) = (named(hop, names), status::cause(hop.transport, cause));
     let last = if avoided_for.is_zero() { String::new() } else { format!("; tried last for {}", Span(avoided_for)) };
     if names.is_empty() {
@@ -93,12 +93,12 @@ fn outage(hop: &Hop, names: &[PlaceName], cause: Cause, avoided_for: Duration) {
 }
 
 /// What the operator calls it, with the address where that is not in its URI.
-fn named(hop: &Hop, names: &[PlaceName]) -> String {
+fn named(hop: &Hop, names: &[NextHopName]) -> String {
     let address = status::hop(hop);
     match names {
         [] => address,
         names => {
-            let names: Vec<String> = names.iter().map(PlaceName::to_string).collect();
+            let names: Vec<String> = names.iter().map(NextHopName::to_string).collect();
             format!("{} ({address})", names.join(", "))
         }
     }
@@ -115,15 +115,15 @@ fn kind(event: &Event) -> &'static str {
         Event::WrongCredentials { .. } => "wrong credentials",
         Event::WrongIdentity { .. } => "wrong identities",
         Event::TableFull { .. } => "full tables",
-        Event::Account { .. } => "registrations of trunks",
+        Event::TrunkRegistration { .. } => "registrations of trunks",
         // What callers name may be many; it must not silence the operator's own.
         Event::Outage { names, .. } | Event::Recovery { names, .. } if names.is_empty() => "others that do not answer",
         Event::Outage { .. } => "gateways that do not answer",
-        Event::NoneAnswers { .. } => "sets of which nobody answers",
+        Event::AllTargetsOut { .. } => "sets of which nobody answers",
         Event::Recovery { .. } => "gateways that answer again",
-        Event::Target { .. } => "targets that probes find gone or back",
+        Event::TargetHealth { .. } => "targets that probes find gone or back",
         Event::TooManyContacts { .. } => "too many contacts",
-        Event::TooManyWaiting { .. } => "too many REGISTERs of an address",
+        Event::TooManyPendingRegisters { .. } => "too many REGISTERs of an address",
         Event::Call(_) => "calls",
     }
 }
@@ -138,29 +138,29 @@ fn write(event: Event) {
             let (user, claimed) = (lossy(user.as_bytes()), lossy(claimed.as_bytes()));
             tracing::warn!(%peer, user, claimed, "a user claimed to be somebody else");
         }
-        Event::Target { set, uri, is_up: true } => {
+        Event::TargetHealth { set, uri, is_up: true } => {
             tracing::info!("{uri} of balancer {set} answers its probes again: it takes new calls, little by little");
         }
-        Event::Target { set, uri, is_up: false } => {
+        Event::TargetHealth { set, uri, is_up: false } => {
             tracing::warn!("{uri} of balancer {set} does not answer its probes: it gets no new calls");
         }
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
-        Event::Account { trunk, status } => account(&trunk, &status),
+        Event::TrunkRegistration { trunk, status } => account(&trunk, &status),
         Event::Outage { hop, names, cause, avoided_for } => outage(&hop, &names, cause, avoided_for),
-        Event::NoneAnswers { of: Owner::Set(set) } => {
+        Event::AllTargetsOut { owner: NextHopOwner::Set(set) } => {
             tracing::error!("no gateway of {set} answers");
         }
-        Event::NoneAnswers { of: Owner::Trunk(trunk) } => {
+        Event::AllTargetsOut { owner: NextHopOwner::Trunk(trunk) } => {
             tracing::error!("no target of trunk {trunk} answers");
         }
-        Event::NoneAnswers { of: Owner::Route } => {}
+        Event::AllTargetsOut { owner: NextHopOwner::Route } => {}
         Event::Recovery { hop, names, after } => {
             tracing::info!("{} answers again, after {}", named(&hop, &names), clock(after.as_secs_f64()));
         }
         Event::TooManyContacts { peer, aor, limit } => {
             tracing::warn!(%peer, aor, limit, "a REGISTER for more contacts than registrar.max_contacts is refused");
         }
-        Event::TooManyWaiting { peer, aor } => {
+        Event::TooManyPendingRegisters { peer, aor } => {
             tracing::warn!(%peer, aor, "a REGISTER is refused, for too many of its address wait for the store");
         }
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),

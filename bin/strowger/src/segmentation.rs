@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strowger_control::config;
-use strowger_net::{UdpSocket, captures};
+use strowger_net::{UdpSocket, count_captures};
 
 /// `server.segmentation` and what becomes of it.
 pub(crate) struct Segmentation {
@@ -19,13 +19,13 @@ impl Segmentation {
     pub(crate) fn new(wanted: config::Segmentation) -> Self {
         // No socket heeds it yet. That it is off though it is wanted is told as a change.
         let segmentation = Self { wanted, is_on: Arc::new(AtomicBool::new(true)) };
-        segmentation.follow();
+        segmentation.update();
         segmentation
     }
 
     /// Lets `socket` heed it; where the kernel cannot, its messages leave one by one.
     pub(crate) fn apply(&self, socket: &mut UdpSocket) {
-        if let Err(error) = socket.join_datagrams(Arc::clone(&self.is_on)) {
+        if let Err(error) = socket.enable_segmentation(Arc::clone(&self.is_on)) {
             tracing::info!(
                 "messages leave one by one, for this kernel cannot join them: {error} (server.segmentation)"
             );
@@ -33,17 +33,17 @@ impl Segmentation {
     }
 
     /// What the configuration says from now on.
-    pub(crate) fn adopt(&mut self, wanted: config::Segmentation) {
+    pub(crate) fn set_mode(&mut self, wanted: config::Segmentation) {
         self.wanted = wanted;
-        self.follow();
+        self.update();
     }
 
     /// Looks again whether somebody looks at packets, and tells when that has changed.
-    pub(crate) fn follow(&self) {
+    pub(crate) fn update(&self) {
         let looked = match self.wanted {
             config::Segmentation::Never => return self.set(false),
             config::Segmentation::Always => return self.set(true),
-            config::Segmentation::Unwatched => captures(),
+            config::Segmentation::Unwatched => count_captures(),
         };
         let is_on = matches!(looked, Ok(0));
         if self.is_on.load(Ordering::Relaxed) == is_on {
@@ -52,7 +52,7 @@ impl Segmentation {
         self.set(is_on);
         match is_on {
             true => tracing::info!("nobody captures packets on this machine: messages to one peer leave joined"),
-            false => tell_off(looked),
+            false => log_disabled(looked),
         }
     }
 
@@ -62,7 +62,7 @@ impl Segmentation {
 }
 
 /// Why it is off though it is wanted.
-fn tell_off(looked: io::Result<usize>) {
+fn log_disabled(looked: io::Result<usize>) {
     match looked {
         Ok(_) => tracing::info!(
             "somebody captures packets on this machine: messages leave one by one, so that each is seen (server.segmentation)"

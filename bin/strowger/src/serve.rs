@@ -20,25 +20,25 @@ use strowger_control::config::{self, Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
-use strowger_control::targets::Refused;
+use strowger_control::targets::TargetError;
 use strowger_foundation::{TagKey, Transport};
-use strowger_locate::Names;
+use strowger_locate::NameCache;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Limits, Listener, Listeners, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spin, Spread, StreamLimits, WorkerOptions};
 
-use crate::balancing::Balancing;
+use crate::balancing::TargetManager;
 use crate::cdr::Cdr;
 use crate::cluster::{self, SharedTable};
-use crate::durable::Durable;
+use crate::durable_store::DurableStore;
 use crate::failure::Failure;
-use crate::names::Resolver;
-use crate::pages::HugePages;
+use crate::huge_pages::HugePages;
+use crate::resolver::Resolver;
 use crate::segmentation::Segmentation;
 use crate::text::count;
 use crate::trace::Traces;
-use crate::users::{Followed, Users};
+use crate::users::{DirectoryUpdate, Users};
 use crate::{calls, check, gateways, key, log, memory, status};
 
 /// How often the users database is asked what changed.
@@ -73,7 +73,7 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
     if streams.connections < usize::try_from(wanted).unwrap_or(usize::MAX) {
         tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
     }
-    let pages = HugePages::spare();
+    let pages = HugePages::disable();
     let mut server = Server::start(config, meant.file.map(Path::to_owned), streams)?;
     server.run(pages);
     server.end();
@@ -83,19 +83,19 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
 /// What reaches the thread that owns the server.
 enum Message {
     Signal(i32),
-    Ask(Request, SyncSender<Response>),
+    Request(Request, SyncSender<Response>),
 }
 
 struct Server {
     config: Config,
     file: Option<PathBuf>,
     users: Users,
-    balancing: Balancing,
+    balancing: TargetManager,
     segmentation: Segmentation,
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
     resolver: Arc<Resolver>,
-    durable: Durable,
+    store: DurableStore,
     cluster: SharedTable,
     /// What tells the key from others.
     fingerprint: String,
@@ -113,9 +113,9 @@ struct Server {
     counted_since: Instant,
     last_panic: Option<strowger_foundation::Timestamp>,
     /// Users whose bindings go at the round after the next one.
-    going: Vec<Box<[u8]>>,
+    removals_next: Vec<Box<[u8]>>,
     /// Users whose bindings go at the next round.
-    gone: Vec<Box<[u8]>>,
+    removals_due: Vec<Box<[u8]>>,
     _control: ControlSocket,
 }
 
@@ -132,16 +132,16 @@ impl Server {
         check::machine_warnings(&config, file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
         let clock = Clock::start();
-        let names = Arc::new(Names::new(config.cache_policy(), seed));
+        let names = Arc::new(NameCache::new(config.cache_policy(), seed));
         let resolver = start_resolver(&config, &listeners, &names, clock)?;
-        let balancing = Balancing::start(&config, users.directory().gateways(), &resolver.dns);
+        let balancing = TargetManager::start(&config, users.directory().gateways(), &resolver.dns);
         let snapshot = config.snapshot(Listeners::new(listeners), users.directory().clone(), balancing.sets());
         let snapshot = Arc::new(Snapshot { limits: limits_of_shards(workers)?, ..snapshot });
         let (sender, messages) = mpsc::sync_channel(QUEUE);
         let traces = Traces { tracer: Arc::default(), clock, listeners: status::listeners(&snapshot).into() };
         let tracer = Arc::clone(&traces.tracer);
         let backups = Arc::new(OnceLock::new());
-        let handler = Arc::new(Desk { messages: sender.clone(), traces, backups: Arc::clone(&backups) });
+        let handler = Arc::new(ControlHandler { messages: sender.clone(), traces, backups: Arc::clone(&backups) });
         let control = ControlSocket::open(&config.control_socket(), handler).map_err(Failure::No)?;
         forward_signals(sender)?;
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
@@ -153,9 +153,9 @@ impl Server {
         let key = key::of_server(&config, fresh.to_le_bytes())?;
         let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
         let locations = empty_table(listeners, workers, &key)?;
-        let locations = if config.store_mode().is_durable() { locations.awaiting() } else { locations };
+        let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
         let locations = Arc::new(cluster::share(locations, &config));
-        let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
+        let durable = DurableStore::start(&config, &locations, &snapshot.registrar, key, clock)?;
         let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock))?;
         drop(backups.set(durable.clone()));
         let fleet = FleetConfig {
@@ -169,7 +169,7 @@ impl Server {
             names,
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
-            keeper: cluster.keeper(durable.keeper()),
+            record_sink: cluster.record_sink(durable.record_sink()),
             nonces: cluster.nonces(),
             tracer,
             options: worker_options(&config, workers),
@@ -184,7 +184,7 @@ impl Server {
             config.control_socket().display()
         );
         let started = Instant::now();
-        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.before.is_some());
+        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.previous.is_some());
         Ok(Self {
             config,
             file,
@@ -194,7 +194,7 @@ impl Server {
             snapshot,
             fleet,
             resolver,
-            durable,
+            store: durable,
             cluster,
             fingerprint: key::fingerprint(&key),
             is_loaded: false,
@@ -206,8 +206,8 @@ impl Server {
             started,
             messages,
             last_panic: None,
-            going: Vec::new(),
-            gone: Vec::new(),
+            removals_next: Vec::new(),
+            removals_due: Vec::new(),
             _control: control,
         })
     }
@@ -220,10 +220,10 @@ impl Server {
             match self.messages.recv_timeout(next_follow.saturating_duration_since(Instant::now())) {
                 Ok(Message::Signal(SIGHUP)) => drop(self.reload()),
                 Ok(Message::Signal(_)) => return self.drain(),
-                Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
                 Err(RecvTimeoutError::Timeout) => {
-                    pages.follow();
-                    self.segmentation.follow();
+                    pages.update();
+                    self.segmentation.update();
                     self.follow();
                     next_follow = Instant::now() + FOLLOW_EVERY;
                 }
@@ -234,7 +234,7 @@ impl Server {
 
     fn drain(&mut self) {
         tracing::info!("draining: ends when every request is answered, at most {} s from now", DRAIN_LIMIT.as_secs());
-        self.publish(Snapshot { draining: true, ..Snapshot::clone(&self.snapshot) });
+        self.publish(Snapshot { is_draining: true, ..Snapshot::clone(&self.snapshot) });
         let deadline = Instant::now() + DRAIN_LIMIT;
         while !self.fleet.is_idle() {
             if Instant::now() >= deadline {
@@ -243,7 +243,7 @@ impl Server {
             }
             match self.messages.recv_timeout(DRAIN_TICK) {
                 Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
                 Ok(Message::Signal(_)) => return tracing::warn!("told a second time: ending at once"),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -251,7 +251,7 @@ impl Server {
     }
 
     fn end(self) {
-        let Self { fleet, log, cdr, durable, cluster, .. } = self;
+        let Self { fleet, log, cdr, store: durable, cluster, .. } = self;
         fleet.stop();
         // No record comes any more.
         cluster.stop();
@@ -265,7 +265,7 @@ impl Server {
     /// Brings users up to date with the database, and reports a panic once.
     fn follow(&mut self) {
         // What the workers were told before the last round they know by now, so none of them registers these again.
-        for aor in std::mem::replace(&mut self.gone, std::mem::take(&mut self.going)) {
+        for aor in std::mem::replace(&mut self.removals_due, std::mem::take(&mut self.removals_next)) {
             self.fleet.forget(&aor);
         }
         self.follow_users();
@@ -284,28 +284,28 @@ impl Server {
 
     fn follow_users(&mut self) {
         let followed = self.users.follow();
-        self.adopt_users(followed);
+        self.apply_users(followed);
     }
 
-    fn adopt_users(&mut self, followed: Followed) {
+    fn apply_users(&mut self, followed: DirectoryUpdate) {
         match followed {
-            Followed::Same => {}
-            Followed::Changed { gone, sets } => {
-                self.going.extend(gone);
+            DirectoryUpdate::Unchanged => {}
+            DirectoryUpdate::Changed { gone, sets } => {
+                self.removals_next.extend(gone);
                 self.publish_users(&sets);
             }
-            Followed::Replaced => {
+            DirectoryUpdate::Replaced => {
                 let old = self.snapshot.directory.clone();
                 let sets: Vec<_> = self.users.directory().gateways().sets().map(|(set, _)| set.into()).collect();
                 self.publish_users(&sets);
-                self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
+                self.removals_next.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
             }
         }
     }
 
     /// When all is loaded: who was removed or disabled while no server ran is not called any more.
     fn follow_loading(&mut self) {
-        if self.is_loaded || !self.durable.is_loaded() {
+        if self.is_loaded || !self.store.is_loaded() {
             return;
         }
         self.is_loaded = true;
@@ -315,7 +315,7 @@ impl Server {
         if !gone.is_empty() {
             tracing::info!("registrations: {} of users that are no more", count(gone.len() as u64, "address"));
         }
-        self.going.extend(gone);
+        self.removals_next.extend(gone);
     }
 
     /// The directory as it is now, and the routes where these sets of gateways are new in it.
@@ -366,7 +366,7 @@ impl Server {
             },
             Request::Follow => {
                 let followed = self.users.follow_now();
-                self.adopt_users(followed);
+                self.apply_users(followed);
                 Response::Followed
             }
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
@@ -385,7 +385,7 @@ impl Server {
     fn status(&self) -> Status {
         let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
         let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
-        status.store = Some(self.durable.status());
+        status.store = Some(self.store.status());
         status.cluster = self.cluster.status();
         status.users_database = self.users.shared_status();
         status.calls_database = self.cdr.database_status();
@@ -413,7 +413,7 @@ impl Server {
     }
 
     fn try_reload(&mut self) -> Result<String, String> {
-        if self.snapshot.draining {
+        if self.snapshot.is_draining {
             return Err("the server is being stopped".to_owned());
         }
         let member = self.config.role().map(|role| role.name.as_str());
@@ -421,18 +421,18 @@ impl Server {
         let (config, read) = Config::load_with_secrets(wanted).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
-        config.look_at_routes(users.directory().gateways())?;
+        config.route_warnings(users.directory().gateways())?;
         let prepared = self.balancing.prepare(&config, users.directory().gateways(), &self.resolver.dns);
-        let located = |Refused { key, message }| Config::located(read.as_deref(), &key, message).to_string();
+        let located = |TargetError { key, message }| Config::located(read.as_deref(), &key, message).to_string();
         let prepared = prepared.map_err(located)?;
         gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;
         self.config = config;
-        let undone = self.balancing.adopt(prepared);
-        self.segmentation.adopt(self.config.server.segmentation);
-        self.cluster.adopt(&self.config);
-        self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
+        let undone = self.balancing.apply(prepared);
+        self.segmentation.set_mode(self.config.server.segmentation);
+        self.cluster.update_peers(&self.config);
+        self.removals_next.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
         let warning = self.note_move(&snapshot);
@@ -474,7 +474,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
     if old.role().map(|role| role.cluster.is_some()) != new.role().map(|role| role.cluster.is_some()) {
         return Err("what this server is to the others cannot change while it runs; restart it".to_owned());
     }
-    new.follows(old)?;
+    new.check_successor(old)?;
     match same.into_iter().find(|(_, same)| !same) {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
         None => Ok(()),
@@ -553,7 +553,7 @@ fn limits_of_shards(workers: u16) -> Result<Limits, Failure> {
     let bytes = memory::allowed() / PART_FOR_REQUESTS / u64::from(shards);
     let limits = Limits::within(usize::try_from(bytes).unwrap_or(usize::MAX));
     let all = |each: usize| count((each * usize::from(shards)) as u64, "request");
-    let (going_on, held) = (all(limits.going_on), all(limits.server_transactions));
+    let (going_on, held) = (all(limits.in_progress), all(limits.server_transactions));
     tracing::info!("up to {going_on} may go on at a time, and {held} be held until their timers end");
     Ok(limits)
 }
@@ -582,7 +582,7 @@ fn stream_limits(config: &Config, files: u64) -> StreamLimits {
 fn start_resolver(
     config: &Config,
     listeners: &[Listener],
-    names: &Arc<Names>,
+    names: &Arc<NameCache>,
     clock: Clock,
 ) -> Result<Arc<Resolver>, Failure> {
     let reach = Reach::of(listeners.iter().map(|listener| (listener.transport, listener.address)));
@@ -599,7 +599,7 @@ pub(crate) fn empty_table(
 ) -> Result<Locations, Failure> {
     let stripes = shards_of(workers)?;
     let seed = TagKey::new(*key).derive("locations").hash64(&[]);
-    Ok(Locations::new(stripes, seed).listening_at(listeners))
+    Ok(Locations::new(stripes, seed).with_listeners(listeners))
 }
 
 /// The key of a server that has none yet.
@@ -638,18 +638,18 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 }
 
 /// Hands what the control socket is asked to the thread that owns the server.
-struct Desk {
+struct ControlHandler {
     messages: SyncSender<Message>,
     traces: Traces,
     /// Set once the server has begun to load.
-    backups: Arc<OnceLock<Durable>>,
+    backups: Arc<OnceLock<DurableStore>>,
 }
 
-impl Handler for Desk {
+impl Handler for ControlHandler {
     fn handle(&self, request: Request) -> Response {
         let (reply, answer) = mpsc::sync_channel(1);
         let ended = || Response::Error("the server is ending".to_owned());
-        match self.messages.try_send(Message::Ask(request, reply)) {
+        match self.messages.try_send(Message::Request(request, reply)) {
             Ok(()) => answer.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| ended()),
             Err(mpsc::TrySendError::Full(_)) => Response::Error("too many requests at one time; try again".to_owned()),
             Err(mpsc::TrySendError::Disconnected(_)) => ended(),

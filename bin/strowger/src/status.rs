@@ -12,11 +12,11 @@ use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{Cause, Hop, NameCounts, Outages};
 use strowger_message::lossy;
 use strowger_registrar::MemberId;
-use strowger_shard::{Listener, Owner, PlaceName, Snapshot};
+use strowger_shard::{Listener, NextHopName, NextHopOwner, Snapshot};
 use strowger_trunk::State;
 use strowger_worker::{Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, WorkerStatus};
 
-use crate::names::Resolver;
+use crate::resolver::Resolver;
 
 pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, uptime: Duration) -> Status {
     let (now, time) = (fleet.status(), resolver.clock.now());
@@ -32,7 +32,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         transactions: wide(now.total.transactions),
         workers: wide(now.workers.len()),
         loads: now.workers.iter().map(load).collect(),
-        draining: snapshot.draining,
+        draining: snapshot.is_draining,
         overload: overload(&now.total.overload, snapshot),
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
@@ -83,7 +83,7 @@ fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
         state: state.to_owned(),
         since_s: seconds(now - status.since),
         expires_s: status.registered_until.map(|until| seconds(until - now)),
-        last_answer: status.last_answer,
+        last_answer: status.last_response,
         next_try_s: status.next_try.map(|at| seconds(at - now)),
     }
 }
@@ -107,10 +107,10 @@ pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolve
         if names.is_empty() {
             found.push(told(None, None, None));
         }
-        found.extend(names.into_iter().map(|PlaceName { uri, of }| match of {
-            Owner::Set(set) => told(Some(uri), Some(set), None),
-            Owner::Trunk(trunk) => told(Some(uri), None, Some(trunk)),
-            Owner::Route => told(Some(uri), None, None),
+        found.extend(names.into_iter().map(|NextHopName { uri, owner: of }| match of {
+            NextHopOwner::Set(set) => told(Some(uri), Some(set), None),
+            NextHopOwner::Trunk(trunk) => told(Some(uri), None, Some(trunk)),
+            NextHopOwner::Route => told(Some(uri), None, None),
         }));
     }
     // What the operator knows by name comes before what callers have named.
@@ -237,7 +237,7 @@ fn counters(total: &WorkerStatus) -> Counters {
     let sockets = [
         ("received", net.received),
         ("sent", net.sent),
-        ("joined", net.joined),
+        ("joined", net.segmented),
         ("truncated", net.truncated),
         ("unaddressed", net.unaddressed),
         ("kernel_drops", net.kernel_drops),
@@ -282,7 +282,7 @@ fn reached(dns: DnsCounts, names: NameCounts, outages: &Outages, now: Timestamp)
         ("missing", missing),
         ("unanswered", unanswered),
     ];
-    let NameCounts { names, known, stale, unknown, evicted } = names;
+    let NameCounts { names, hits: known, stale, misses: unknown, evicted } = names;
     let kept = [("kept", names), ("known", known), ("stale", stale), ("unknown", unknown), ("evicted", evicted)];
     let targets = [("avoided", wide(outages.count(now))), ("overflow", outages.overflow())];
     BTreeMap::from([

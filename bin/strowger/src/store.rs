@@ -17,7 +17,7 @@ pub(crate) fn shown(store: &Store) -> String {
         lines.extend(store.remedy.as_ref().map(|remedy| format!("→ {remedy}")));
     }
     if let Some(disk) = &store.disk {
-        lines.extend(told(disk, &store.state));
+        lines.extend(disk_lines(disk, &store.state));
     }
     lines.join("\n")
 }
@@ -40,7 +40,7 @@ fn state(store: &Store) -> String {
     }
 }
 
-fn told(disk: &Disk, state: &str) -> Vec<String> {
+fn disk_lines(disk: &Disk, state: &str) -> Vec<String> {
     let mut lines = vec![
         match state {
             OPENING => "journal and database are not read yet".to_owned(),

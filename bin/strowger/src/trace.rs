@@ -7,7 +7,7 @@ use strowger_control::protocol::{TraceEvent, TraceFilter, TraceRequest, TracedMe
 use strowger_control::socket::TraceSource;
 use strowger_message::{Head, HeaderName, lossy};
 use strowger_net::Clock;
-use strowger_worker::{Direction, MAX_TRACES, Trace, Traced, Tracer};
+use strowger_worker::{Direction, MAX_TRACES, Trace, TraceRecord, Tracer};
 
 use crate::utc;
 
@@ -57,14 +57,14 @@ struct Source {
 impl TraceSource for Source {
     fn poll(&mut self, wait: Duration) -> Option<TraceEvent> {
         match self.trace.poll_lost() {
-            0 => self.trace.poll(wait).map(|traced| TraceEvent::Message(Box::new(self.told(&traced)))),
+            0 => self.trace.poll(wait).map(|traced| TraceEvent::Message(Box::new(self.to_protocol(&traced)))),
             lost => Some(TraceEvent::Lost(lost)),
         }
     }
 }
 
 impl Source {
-    fn told(&self, traced: &Traced) -> TracedMessage {
+    fn to_protocol(&self, traced: &TraceRecord) -> TracedMessage {
         let Traces { clock, listeners, .. } = &self.traces;
         let now = clock.pair();
         let ago = now.monotonic.as_nanos().saturating_sub(traced.at.as_nanos());
@@ -88,7 +88,7 @@ impl Source {
 }
 
 /// The message's lines, and what is missing at its end.
-fn lines(traced: &Traced) -> Vec<String> {
+fn lines(traced: &TraceRecord) -> Vec<String> {
     let text = String::from_utf8_lossy(&traced.bytes);
     let escaped = |line: &str| -> String {
         let plain = |c: char| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() };

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{Config, ConfigSource};
-use strowger_store::{Address, Anywhere, UserStore};
+use strowger_store::{Address, AnyBackend, UserStore};
 
 use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
-use crate::follow::catch_up;
+use crate::notify_server::notify_server;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::count;
 
@@ -21,9 +21,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: UserArguments) -> Result<
     let users = Users { config, json: arguments.json };
     let is_change =
         !matches!(arguments.command, UserCommand::List | UserCommand::Alias { command: AliasCommand::List });
-    users.carry_out(arguments.command)?;
+    users.execute(arguments.command)?;
     if is_change {
-        catch_up(&users.config);
+        notify_server(&users.config);
     }
     Ok(())
 }
@@ -34,7 +34,7 @@ struct Users {
 }
 
 impl Users {
-    fn carry_out(&self, command: UserCommand) -> Result<(), Failure> {
+    fn execute(&self, command: UserCommand) -> Result<(), Failure> {
         match command {
             UserCommand::Add(with) => self.add(with),
             UserCommand::Passwd(with) => self.set_password(with),
@@ -61,7 +61,7 @@ impl Users {
     }
 
     /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore<Anywhere>, Failure> {
+    fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new() {
             return Err(Failure::No(format!(
                 "there are no users at {}; add one with `strowger user add`, go to the server's folder, or name its \
@@ -80,7 +80,7 @@ impl Users {
         }
     }
 
-    fn open_or_make(&self) -> Result<UserStore<Anywhere>, Failure> {
+    fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if !self.config.store.users.is_any() {
             return Ok(UserStore::connect(&self.config.shared_users())?.into());
         }
@@ -136,7 +136,7 @@ impl Users {
             });
             return Ok(print_json(&json!({ "users": rows.collect::<Vec<_>>() }))?);
         }
-        let row = |user: strowger_store::ListedUser| {
+        let row = |user: strowger_store::UserEntry| {
             let state = if user.enabled { "enabled" } else { "disabled" };
             [user.aor, user.realm, state.to_owned(), user.algorithms.join(" ")]
         };

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 
 /// What was measured.
 #[derive(Debug)]
-struct Measured {
+struct Measurement {
     calls: Report,
     registrations: Report,
     /// What was done, and when that began, in seconds since 1970.
@@ -80,7 +80,7 @@ struct Measured {
     moved: f64,
 }
 
-fn measure(size: &Size) -> Measured {
+fn measure(size: &Size) -> Measurement {
     let mut stages = Stages::start_here(Layout::default());
     let registered =
         |stages: &Stages| -> u64 { stages.weights().iter().map(|(name, _)| stages.registrations(name)).sum() };
@@ -121,7 +121,7 @@ fn measure(size: &Size) -> Measured {
     let end = now_s();
     let registrations = registrations.end(PATIENCE);
     let calls = calls.end(PATIENCE);
-    Measured { calls, registrations, steps, end, moved: moved as f64 / size.registering as f64 }
+    Measurement { calls, registrations, steps, end, moved: moved as f64 / size.registering as f64 }
 }
 
 fn wait_for(wanted: u64, count: impl Fn() -> u64) {
@@ -188,9 +188,9 @@ fn between(seconds: &[Second], from_s: f64, to_s: f64) -> String {
     )
 }
 
-fn document(size: &Size, measured: &Measured) -> String {
+fn document(size: &Size, measured: &Measurement) -> String {
     let Size { users, rate, registering, register_rate } = size;
-    let Measured { calls, registrations, steps, end, moved } = measured;
+    let Measurement { calls, registrations, steps, end, moved } = measured;
     let of = |pointer| calls.at(pointer).to_string().replace('"', "");
     let mut text = format!(
         "# Rebalancing under load\n\nWhat calls and registrations notice when a third cluster is added to two, and when it gives its users back. \

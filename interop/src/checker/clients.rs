@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::history::{Acknowledged, History, preference};
+use super::history::{AcknowledgedChange, History, preference};
 use crate::caller::accept;
 use crate::machine::Machine;
 use crate::wire;
@@ -213,7 +213,7 @@ impl Client {
             self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
             let mut history = lock(&self.shared.histories[number]);
             if history.acknowledged.is_none_or(|known| known.cseq < cseq) {
-                history.acknowledged = Some(Acknowledged { cseq, bound: lasts.map(|lasts| (sent, now, lasts)) });
+                history.acknowledged = Some(AcknowledgedChange { cseq, bound: lasts.map(|lasts| (sent, now, lasts)) });
             }
         }
         if user.pending.is_empty() {

@@ -7,7 +7,7 @@ const LEEWAY: Duration = Duration::from_secs(3);
 
 /// The last change of a registration that was acknowledged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Acknowledged {
+pub(super) struct AcknowledgedChange {
     pub(super) cseq: u32,
     /// When it was sent and when it was acknowledged, and for how long it binds; `None` for a removal.
     pub(super) bound: Option<(Instant, Instant, Duration)>,
@@ -16,7 +16,7 @@ pub(super) struct Acknowledged {
 /// What a client knows of one registration.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
-    pub(super) acknowledged: Option<Acknowledged>,
+    pub(super) acknowledged: Option<AcknowledgedChange>,
     /// The CSeq that was used last.
     pub(super) used: u32,
 }
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn only_what_is_certain_can_be_contradicted() {
         let (now, hour) = (Instant::now(), Duration::from_secs(3_600));
-        let bound = Acknowledged { cseq: 7, bound: Some((now, now, hour)) };
+        let bound = AcknowledgedChange { cseq: 7, bound: Some((now, now, hour)) };
         let certain = History { acknowledged: Some(bound), used: 7 };
         assert_eq!(certain.contradiction(now, Some(7)), None);
         assert_eq!(certain.contradiction(now, None), Some(Contradiction::Lost));
@@ -70,7 +70,7 @@ mod tests {
         let later = now + hour + 2 * LEEWAY;
         assert_eq!(certain.contradiction(later, Some(7)), Some(Contradiction::Returned), "it has expired");
         assert_eq!(certain.contradiction(now + hour, None), None, "it expires at about this time");
-        let removed = History { acknowledged: Some(Acknowledged { bound: None, ..bound }), used: 7 };
+        let removed = History { acknowledged: Some(AcknowledgedChange { bound: None, ..bound }), used: 7 };
         assert_eq!(removed.contradiction(now, None), None);
         assert_eq!(removed.contradiction(now, Some(6)), Some(Contradiction::Returned));
     }

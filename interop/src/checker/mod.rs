@@ -2,10 +2,10 @@
 //! unregister, and keep a history. After each fault every member has what was acknowledged, and nothing that was removed. What got no
 //! answer, or 503, may be either.
 
-mod asker;
 mod clients;
 mod faults;
 mod history;
+mod query_client;
 pub mod stages;
 
 use std::collections::HashMap;

@@ -17,9 +17,9 @@ use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::asker::{Asker, Question};
 use super::clients::{Clients, Lifetimes, name};
 use super::history::{Contradiction, History, preference};
+use super::query_client::{QueryClient, Question};
 use super::{SETTLED, TOLD, said};
 use crate::machine::Lan;
 use crate::stages::{Layout, Stages};
@@ -203,7 +203,7 @@ pub fn check(size: &Size) -> Outcome {
 #[derive(Debug)]
 struct Trial {
     clients: Clients,
-    asker: Asker,
+    asker: QueryClient,
     stages: Stages,
     lan: Lan,
     engines: Vec<Database>,
@@ -242,7 +242,7 @@ impl Trial {
         let lifetimes = Lifetimes { usual: lifetime, short: lifetime };
         let at = if size.has_engine { &crate::Machine::local() } else { lan.clients() };
         let clients = Clients::start(at, stages.entrances(), (size.users, size.rate), lifetimes);
-        let asker = Asker::on(at);
+        let asker = QueryClient::on(at);
         let mut trial = Trial {
             clients,
             asker,

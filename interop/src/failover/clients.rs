@@ -107,7 +107,7 @@ impl Drop for Clients {
 }
 
 /// What came on a socket: a message, or that nobody listens there.
-enum Came {
+enum SocketEvent {
     Message(String),
     Refused,
 }
@@ -163,7 +163,7 @@ impl Run {
         self.history
     }
 
-    fn drive(&mut self, receiver: &Receiver<(usize, Came)>, is_over: &AtomicBool) {
+    fn drive(&mut self, receiver: &Receiver<(usize, SocketEvent)>, is_over: &AtomicBool) {
         let start = Instant::now();
         loop {
             let now = Instant::now();
@@ -177,8 +177,8 @@ impl Run {
             let Ok(first) = receiver.recv_timeout(TICK) else { continue };
             for (server, came) in [first].into_iter().chain(receiver.try_iter()) {
                 match came {
-                    Came::Message(text) => self.handle(server, &text),
-                    Came::Refused => self.handle_refusal(server),
+                    SocketEvent::Message(text) => self.handle(server, &text),
+                    SocketEvent::Refused => self.handle_refusal(server),
                 }
             }
         }
@@ -352,12 +352,12 @@ impl Run {
     }
 }
 
-fn listen(server: usize, socket: &UdpSocket, sender: &Sender<(usize, Came)>, is_done: &AtomicBool) {
+fn listen(server: usize, socket: &UdpSocket, sender: &Sender<(usize, SocketEvent)>, is_done: &AtomicBool) {
     let mut buffer = [0; 8_192];
     while !is_done.load(Ordering::Relaxed) {
         let came = match socket.recv(&mut buffer) {
-            Ok(length) => Came::Message(String::from_utf8_lossy(&buffer[..length]).into_owned()),
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Came::Refused,
+            Ok(length) => SocketEvent::Message(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => SocketEvent::Refused,
             Err(_) => continue,
         };
         if sender.send((server, came)).is_err() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members;
-use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Arrangement, Engines, Server};
 
@@ -38,7 +38,7 @@ impl Method for Replicated {
         Times::of_clients(fault, Duration::from_millis(20))
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         let lan = Lan::new(2);
         let engines = Engines::start(Arrangement::MariaDbTwoWay, &lan);
         let machines = [lan.machine(0), lan.machine(1)];
@@ -59,7 +59,7 @@ struct Proxies {
     lan: Lan,
 }
 
-impl Site for Proxies {
+impl Deployment for Proxies {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::members;
-use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Config, Namespace, Server};
 
@@ -42,7 +42,7 @@ impl Method for Flows {
         Some(Times { retry: wait, detection: wait, replication: Duration::from_millis(1) })
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         let lan = Lan::new(2);
         let machines = [lan.machine(0), lan.machine(1)];
         let servers = members::start_peers_with(&machines, |config| {
@@ -64,7 +64,7 @@ struct Pair {
     lan: Lan,
 }
 
-impl Site for Pair {
+impl Deployment for Pair {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

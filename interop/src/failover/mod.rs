@@ -9,11 +9,11 @@ mod flows;
 mod members;
 mod phones;
 mod request;
-mod second;
 mod series;
 mod srv;
 mod stages;
 mod takeover;
+mod two_servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,11 +29,11 @@ pub use database::DATABASE;
 pub use flows::FLOWS;
 pub use members::members_on_this_machine;
 pub use phones::Phones;
-pub use second::{SECOND_BY_ENGINE, SECOND_BY_PEERS};
 pub use series::{Attempt, LATE, Series};
 pub use srv::SRV;
 pub use stages::{FIRST_STAGE, STAGES_BY_ENGINE, STAGES_BY_PEERS};
 pub use takeover::{TAKEOVER, Takeover};
+pub use two_servers::{SECOND_BY_ENGINE, SECOND_BY_PEERS};
 
 /// All ways.
 pub const METHODS: [&dyn Method; 9] = [
@@ -120,11 +120,11 @@ pub trait Method: fmt::Debug + Sync {
     ///
     /// # Panics
     /// When something does not start.
-    fn start(&self) -> Box<dyn Site>;
+    fn start(&self) -> Box<dyn Deployment>;
 }
 
 /// Servers of one way that run.
-pub trait Site: fmt::Debug {
+pub trait Deployment: fmt::Debug {
     /// Where clients are.
     fn clients(&self) -> &Machine;
     /// Whom they ask, in this order.
@@ -213,7 +213,7 @@ pub fn run(method: &dyn Method, fault: Fault, load: &Load) -> Outcome {
 /// # Panics
 /// When its servers cannot be asked.
 #[must_use]
-pub fn observe(site: &mut dyn Site, fault: Fault, load: &Load) -> Outcome {
+pub fn observe(site: &mut dyn Deployment, fault: Fault, load: &Load) -> Outcome {
     let plan = Plan {
         servers: site.servers(),
         retry: site.retry(),
@@ -240,7 +240,7 @@ pub fn observe(site: &mut dyn Site, fault: Fault, load: &Load) -> Outcome {
 }
 
 /// How many of these users the survivor does not have once it was given time to hear of them.
-fn settled(site: &dyn Site, users: &[String]) -> u64 {
+fn settled(site: &dyn Deployment, users: &[String]) -> u64 {
     let missing = || missing(site.survivor(), users);
     poll(SETTLED, || (missing() == 0).then_some(0)).unwrap_or_else(missing)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members::{self, PORT};
-use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, RETRY, Times, callees};
 use crate::bind9::Bind9;
 use crate::machine::{Lan, Machine};
 use crate::{Config, Namespace, Route, Server};
@@ -46,7 +46,7 @@ impl Method for Srv {
         Times::of_clients(fault, Duration::from_millis(1))
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         let lan = Lan::new(2);
         let machines = [lan.machine(0), lan.machine(1)];
         let servers = members::start_peers(&machines);
@@ -124,7 +124,7 @@ struct Edge {
     _names: Names,
 }
 
-impl Site for Edge {
+impl Deployment for Edge {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members;
-use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, RETRY, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::stages::{Layout, Stages};
 use crate::{Arrangement, Engines, Namespace, Server};
@@ -81,7 +81,7 @@ impl Method for TwoStages {
         }
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         let of_engines = self.engine.map_or(0, Arrangement::machines);
         let first = usize::from(of_engines);
         let mut layout = Layout { clusters: vec![("a", None)], ..Layout::default() };
@@ -113,7 +113,7 @@ struct Running {
     lan: Lan,
 }
 
-impl Site for Running {
+impl Deployment for Running {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

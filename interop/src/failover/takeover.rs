@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members::{self, PORT};
-use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, RETRY, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Config, Contender, Keepalived, Namespace, PATIENCE, Server, poll};
 
@@ -43,7 +43,7 @@ impl Method for ByTakeover {
         Some(Times { retry: (DETECTION + RETRY) / 2, detection: DETECTION, replication: Duration::from_millis(1) })
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         Box::new(Takeover::with_phones())
     }
 }
@@ -128,7 +128,7 @@ impl Takeover {
     }
 }
 
-impl Site for Takeover {
+impl Deployment for Takeover {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

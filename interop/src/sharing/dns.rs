@@ -7,8 +7,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::bind9::Bind9;
-use crate::sharing::site::{PORT, SEPARATE, Setup, Site};
-use crate::sharing::{Forwarding, Way};
+use crate::sharing::testbed::{PORT, SEPARATE, Setup, Testbed};
+use crate::sharing::{Deployment, Forwarding};
 use crate::{Config, Namespace, Server};
 
 /// The clients that look servers up, each a proxy before some of the phones with a cache of its own.
@@ -37,7 +37,7 @@ pub enum Records {
 pub struct Dns {
     clients: Vec<Server>,
     zone: Zone,
-    site: Site,
+    site: Testbed,
     records: Records,
 }
 
@@ -48,7 +48,7 @@ impl Dns {
     /// When a program does not start.
     #[must_use]
     pub fn start(records: Records, members: bool) -> Dns {
-        let site = Site::flat(Setup { forwarding: Forwarding::Stateful, members });
+        let site = Testbed::flat(Setup { forwarding: Forwarding::Stateful, members });
         let zone = Zone::start(&site, text(&site, records, &[0, 1, 2]));
         let target = if records == Records::Addresses { format!("all.lb.test:{PORT}") } else { "lb.test".to_owned() };
         let more = format!(
@@ -66,12 +66,12 @@ impl Dns {
     }
 }
 
-impl Way for Dns {
-    fn site(&self) -> &Site {
+impl Deployment for Dns {
+    fn site(&self) -> &Testbed {
         &self.site
     }
 
-    fn site_mut(&mut self) -> &mut Site {
+    fn site_mut(&mut self) -> &mut Testbed {
         &mut self.site
     }
 
@@ -87,7 +87,7 @@ impl Way for Dns {
 }
 
 /// The records of these servers.
-fn text(site: &Site, records: Records, servers: &[usize]) -> String {
+fn text(site: &Testbed, records: Records, servers: &[usize]) -> String {
     let line = |&number: &usize| {
         let address = site.members[number].address;
         let host = format!("s{number} {TTL_S} IN A {address}\nall {TTL_S} IN A {address}\n");
@@ -112,7 +112,7 @@ struct Zone {
 }
 
 impl Zone {
-    fn start(site: &Site, records: String) -> Zone {
+    fn start(site: &Testbed, records: String) -> Zone {
         let network: Arc<Namespace> = Arc::clone(&site.clients);
         let (orders, received) = mpsc::channel::<String>();
         let (started, address) = mpsc::channel();

@@ -9,8 +9,8 @@ mod nat;
 mod one_address;
 mod phone;
 mod report;
-mod site;
 mod sniffer;
+mod testbed;
 mod trials;
 
 use std::fmt::{self, Display};
@@ -18,24 +18,24 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 pub use dns::{Dns, Records};
-pub use identifier::Identifier;
+pub use identifier::BalancerFront;
 pub use nat::{Choice, Translator};
 pub use one_address::{OneAddress, Spread};
 pub use phone::Phone;
 pub use report::document;
-pub use site::{Forwarding, Setup, Site};
 pub use sniffer::{Arrival, Arrivals};
+pub use testbed::{Forwarding, Setup, Testbed};
 pub use trials::{Count, Row, Trial};
 
 use crate::Namespace;
 
 /// Servers, and what spreads the requests of phones over them.
-pub trait Way {
+pub trait Deployment {
     /// The networks and the servers.
-    fn site(&self) -> &Site;
+    fn site(&self) -> &Testbed;
 
     /// The same, to kill some.
-    fn site_mut(&mut self) -> &mut Site;
+    fn site_mut(&mut self) -> &mut Testbed;
 
     /// The address that the phone of this number knows.
     fn entry(&self, phone: usize) -> SocketAddr;
@@ -107,13 +107,13 @@ impl Kind {
     /// # Panics
     /// When a program does not start.
     #[must_use]
-    pub fn start(self, members: bool) -> Box<dyn Way> {
+    pub fn start(self, members: bool) -> Box<dyn Deployment> {
         let one_address = |spread, forwarding| Box::new(OneAddress::start(spread, forwarding, members));
         match self {
             Kind::DnsWeights => Box::new(Dns::start(Records::Weights([40, 40, 20, 20]), members)),
             Kind::DnsAddresses => Box::new(Dns::start(Records::Addresses, members)),
-            Kind::IdentifierHash => Box::new(Identifier::start("hash", members)),
-            Kind::IdentifierRange => Box::new(Identifier::start("range", members)),
+            Kind::IdentifierHash => Box::new(BalancerFront::start("hash", members)),
+            Kind::IdentifierRange => Box::new(BalancerFront::start("range", members)),
             Kind::NatTurns => Box::new(Translator::start(Choice::Turns, members)),
             Kind::NatSource => Box::new(Translator::start(Choice::Source, members)),
             Kind::PacketsStateful => one_address(Spread::Packets, Forwarding::Stateful),

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::sharing::site::{FRONT, PORT, Setup, Site};
-use crate::sharing::{Forwarding, Way};
+use crate::sharing::testbed::{FRONT, PORT, Setup, Testbed};
+use crate::sharing::{Deployment, Forwarding};
 
 /// How the translator chooses the server of a new flow; conntrack keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Choice {
 /// A router with `nftables` before the servers.
 #[derive(Debug)]
 pub struct Translator {
-    site: Site,
+    site: Testbed,
     choice: Choice,
 }
 
@@ -28,7 +28,7 @@ impl Translator {
     /// When a program does not start.
     #[must_use]
     pub fn start(choice: Choice, members: bool) -> Translator {
-        let site = Site::routed(Setup { forwarding: Forwarding::Stateful, members }, None);
+        let site = Testbed::routed(Setup { forwarding: Forwarding::Stateful, members }, None);
         let router = &site.front;
         router.run("nft", "add table ip share");
         router.run("nft", "add chain ip share in { type nat hook prerouting priority -100 ; }");
@@ -49,12 +49,12 @@ impl Translator {
     }
 }
 
-impl Way for Translator {
-    fn site(&self) -> &Site {
+impl Deployment for Translator {
+    fn site(&self) -> &Testbed {
         &self.site
     }
 
-    fn site_mut(&mut self) -> &mut Site {
+    fn site_mut(&mut self) -> &mut Testbed {
         &mut self.site
     }
 

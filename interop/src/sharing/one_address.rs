@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::sharing::site::{PORT, SERVERS, Setup, Site};
-use crate::sharing::{Forwarding, Way};
+use crate::sharing::testbed::{PORT, SERVERS, Setup, Testbed};
+use crate::sharing::{Deployment, Forwarding};
 
 /// The address that all of them have.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
@@ -22,7 +22,7 @@ pub enum Spread {
 /// A router before servers with one address.
 #[derive(Debug)]
 pub struct OneAddress {
-    site: Site,
+    site: Testbed,
     spread: Spread,
 }
 
@@ -33,7 +33,7 @@ impl OneAddress {
     /// When a program does not start.
     #[must_use]
     pub fn start(spread: Spread, forwarding: Forwarding, members: bool) -> OneAddress {
-        let site = Site::routed(Setup { forwarding, members }, Some(SHARED));
+        let site = Testbed::routed(Setup { forwarding, members }, Some(SHARED));
         let router = &site.front;
         for number in 0..SERVERS {
             let (id, via) = (number + 1, site.members[number].address);
@@ -52,12 +52,12 @@ impl OneAddress {
     }
 }
 
-impl Way for OneAddress {
-    fn site(&self) -> &Site {
+impl Deployment for OneAddress {
+    fn site(&self) -> &Testbed {
         &self.site
     }
 
-    fn site_mut(&mut self) -> &mut Site {
+    fn site_mut(&mut self) -> &mut Testbed {
         &mut self.site
     }
 

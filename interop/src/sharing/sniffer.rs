@@ -35,10 +35,10 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// All requests that arrived at some servers, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Arrivals(Arc<Mutex<Seen>>);
+pub struct Arrivals(Arc<Mutex<ArrivalLog>>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct ArrivalLog {
     requests: Vec<Arrival>,
     /// How often each sniffer has waited for a [`TICK`] in vain.
     idle: Vec<u64>,
@@ -80,7 +80,7 @@ impl Arrivals {
         assert!(poll(PATIENCE, || are_idle().then_some(())).is_some(), "packets arrive all the time");
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ArrivalLog> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::sharing::phone::{PATIENCE as CALLERS_PATIENCE, Phone};
-use crate::sharing::site::{PHONES, SERVERS, USERS};
-use crate::sharing::{Kind, Setup, Site, Way};
-use crate::{Manner, PATIENCE, poll};
+use crate::sharing::testbed::{PHONES, SERVERS, USERS};
+use crate::sharing::{Deployment, Kind, Setup, Testbed};
+use crate::{AnswerBehavior, PATIENCE, poll};
 
 /// How many phones there are in most trials, and in those of a server that comes or goes.
 const PHONES_AT_ONCE: usize = 12;
@@ -158,20 +158,20 @@ impl Row {
 
 /// The trials of a way that has been started.
 pub struct Trial<'a> {
-    way: &'a mut dyn Way,
+    way: &'a mut dyn Deployment,
     patience: Duration,
 }
 
 impl<'a> Trial<'a> {
     /// With callers who give up soon, so that what fails does not take long.
     #[must_use]
-    pub fn new(way: &'a mut dyn Way) -> Trial<'a> {
+    pub fn new(way: &'a mut dyn Deployment) -> Trial<'a> {
         Trial { way, patience: CALLERS_PATIENCE }
     }
 
     /// With callers who wait, for what is to work also on a busy machine.
     #[must_use]
-    pub fn patient(way: &'a mut dyn Way) -> Trial<'a> {
+    pub fn patient(way: &'a mut dyn Deployment) -> Trial<'a> {
         Trial { way, patience: PATIENCE }
     }
 
@@ -217,11 +217,11 @@ impl<'a> Trial<'a> {
     #[must_use]
     pub fn cancelled(&self) -> Count {
         let site = self.way.site();
-        let rings = Manner { ring: 2 * PATIENCE, ..Manner::default() };
+        let rings = AnswerBehavior { ring: 2 * PATIENCE, ..AnswerBehavior::default() };
         site.callees.iter().for_each(|callee| callee.behave(rings.clone()));
         let mut phones = self.phones(PHONES_AT_ONCE);
         let answers = each(&mut phones, |number, phone| phone.ring(&callee(number)).then(|| phone.cancel()).flatten());
-        site.callees.iter().for_each(|callee| callee.behave(Manner::default()));
+        site.callees.iter().for_each(|callee| callee.behave(AnswerBehavior::default()));
         let kept = |phone: &Phone| at_one_server(site, phone, &["INVITE", "CANCEL"]);
         count(site, &phones, kept, answers.into_iter().map(|answer| answer == Some(487)))
     }
@@ -392,7 +392,7 @@ fn each<T: Send>(phones: &mut [Phone], what: impl Fn(usize, &mut Phone) -> T + S
 }
 
 /// Whether all requests of a phone's call with these methods came to one server.
-fn at_one_server(site: &Site, phone: &Phone, methods: &[&str]) -> bool {
+fn at_one_server(site: &Testbed, phone: &Phone, methods: &[&str]) -> bool {
     let mut servers: Vec<usize> = methods
         .iter()
         .flat_map(|method| site.arrivals.of(phone.call_id(), method))
@@ -403,7 +403,7 @@ fn at_one_server(site: &Site, phone: &Phone, methods: &[&str]) -> bool {
 }
 
 fn count(
-    site: &Site,
+    site: &Testbed,
     phones: &[Phone],
     kept: impl Fn(&Phone) -> bool,
     worked: impl IntoIterator<Item = bool>,

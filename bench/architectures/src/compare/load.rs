@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::server::Server;
-use crate::brain::DOMAIN;
+use crate::shard_group::DOMAIN;
 
 /// The core of the generator, both ends of a call.
 const GENERATOR_CORE: &str = "1";
@@ -85,7 +85,7 @@ pub(crate) enum Load {
 
 /// How long, and of how many.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
+pub(crate) struct RunSize {
     /// Users on each side.
     pub(crate) users: u32,
     /// What is not measured, at the beginning.
@@ -155,7 +155,7 @@ pub(crate) fn run(
     server: &Server,
     scenario: Scenario,
     load: Load,
-    extent: Extent,
+    extent: RunSize,
 ) -> Result<Figures, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let json = folder.path().join("report.json");
@@ -184,7 +184,7 @@ pub(crate) fn run(
 }
 
 /// The share of a core that the busiest thread of these processes uses while the load is on.
-fn busiest_share(processes: &[u32], extent: Extent) -> f64 {
+fn busiest_share(processes: &[u32], extent: RunSize) -> f64 {
     thread::sleep(extent.warm_up + extent.time / 4);
     let (before, began) = (times(processes), Instant::now());
     thread::sleep(extent.time / 2);

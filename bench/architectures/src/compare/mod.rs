@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::register::report::replace;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
 
 use crate::shells::Architecture;
-use load::{Extent, Figures, Load, Scenario};
+use load::{Figures, Load, RunSize, Scenario};
 use server::{Server, Start, Subject};
 
 /// As the command line names it.
@@ -170,7 +170,7 @@ fn plan(arguments: &CompareArguments) -> Vec<Row> {
 
 /// One server, started anew, under one load.
 fn turn(arguments: &CompareArguments, binary: &Path, row: &Row) -> Result<Figures, String> {
-    let extent = Extent {
+    let extent = RunSize {
         users: arguments.users,
         warm_up: Duration::from_secs_f64(arguments.warm_up),
         time: Duration::from_secs_f64(arguments.seconds),

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
-use super::load::{self, Extent, Load, Scenario};
+use super::load::{self, Load, RunSize, Scenario};
 use super::server::{Server, Start, Subject};
 use super::tables::number;
 use super::{ONE_CORE, PACKAGE, Places};
@@ -134,7 +134,7 @@ fn measure(
         binary,
     })?;
     let seconds = if arguments.quick { 3 } else { arguments.seconds };
-    let extent = Extent { users: USERS, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds) };
+    let extent = RunSize { users: USERS, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds) };
     let figures = load::run(binary, &server, scenario, load, extent)?;
     let lines = server.lines.lock().unwrap_or_else(PoisonError::into_inner);
     Ok((figures, packets(&lines)))

@@ -13,7 +13,7 @@ use strowger_bench::programs::{self, Lines};
 
 use super::load::Scenario;
 
-use crate::brain::DOMAIN;
+use crate::shard_group::DOMAIN;
 use crate::shells::Architecture;
 
 /// How long a server may take to answer, and to be gone.

@@ -8,11 +8,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
-use crate::brain::{Rules, Setup};
+use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = Rules::new(setup);
+    let rules = ProcessContext::new(setup);
     let mut brain = rules.brain(0);
     let clock = Clock::start();
     let mut buffer = vec![0; MAX_DATAGRAM];

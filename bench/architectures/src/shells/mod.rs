@@ -13,8 +13,8 @@ use std::io;
 
 use clap::ValueEnum;
 
-use crate::brain::Setup;
 use crate::processes::Member;
+use crate::shard_group::Setup;
 use crate::socket::Socket;
 
 /// How a server is built.

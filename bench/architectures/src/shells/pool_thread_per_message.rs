@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::brain::Setup;
-use crate::shelf::Shelf;
+use crate::locked_shards::LockedShards;
+use crate::shard_group::Setup;
 use crate::socket::{MAX_DATAGRAM, PATIENCE, Socket};
 
 /// Messages that wait for a thread at most.
@@ -22,7 +22,7 @@ const QUEUE: usize = 64;
 type Job = (SocketAddr, Box<[u8]>);
 
 pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = Shelf::start(setup, socket)?;
+    let shelf = LockedShards::start(setup, socket)?;
     let jobs = Arc::new(Jobs::default());
     for number in 0..count {
         let (shelf, jobs) = (Arc::clone(&shelf), Arc::clone(&jobs));
@@ -38,7 +38,7 @@ pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnO
     }
 }
 
-fn work(shelf: &Shelf, jobs: &Jobs) {
+fn work(shelf: &LockedShards, jobs: &Jobs) {
     let mut own = shelf.own();
     loop {
         match jobs.take(PATIENCE) {

@@ -17,15 +17,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::Architecture;
-use crate::brain::{Bound, Brain, Rules, Setup};
-use crate::processes::{Family, Inbox, Member, Outbox, announce};
+use crate::processes::{ChildProcesses, Inbox, Member, Outbox, announce};
+use crate::shard_group::{Affinity, ProcessContext, Setup, ShardGroup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, timespec};
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
     // The others begin to hand over before this one would have opened its inbox.
     let worker = Worker::new(setup, socket, &Member::first())?;
     let others = 1..u16::try_from(count).unwrap_or(u16::MAX);
-    let _family = Family::begin(Architecture::ProcessPool, setup, socket, others)?;
+    let _family = ChildProcesses::begin(Architecture::ProcessPool, setup, socket, others)?;
     ready();
     worker.run()
 }
@@ -39,16 +39,16 @@ pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Resul
 /// One process of the pool.
 struct Worker<'a> {
     number: u16,
-    rules: Rules,
+    rules: ProcessContext,
     socket: &'a Socket,
     outbox: Outbox,
-    own: Own<'a>,
+    own: ProcessState<'a>,
     events: OwnedFd,
 }
 
 /// What is this process's, and can be worked on while another's queue is full.
-struct Own<'a> {
-    brain: RefCell<Brain>,
+struct ProcessState<'a> {
+    brain: RefCell<ShardGroup>,
     inbox: Inbox,
     buffer: RefCell<Vec<u8>>,
     socket: &'a Socket,
@@ -57,13 +57,13 @@ struct Own<'a> {
 
 impl<'a> Worker<'a> {
     fn new(setup: &Setup, socket: &'a Socket, member: &Member) -> io::Result<Self> {
-        let rules = Rules::new(setup);
+        let rules = ProcessContext::new(setup);
         let inbox = Inbox::open(member)?;
         socket.wait_in_poll()?;
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, socket.as_fd(), EventData::new_u64(0), EventFlags::IN | EventFlags::EXCLUSIVE)?;
         epoll::add(&events, inbox.as_fd(), EventData::new_u64(1), EventFlags::IN)?;
-        let own = Own {
+        let own = ProcessState {
             brain: RefCell::new(rules.brain(member.number)),
             inbox,
             buffer: RefCell::new(vec![0; MAX_DATAGRAM + 64]),
@@ -95,7 +95,7 @@ impl<'a> Worker<'a> {
         let Self { number, rules, socket, outbox, own, .. } = self;
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { return Ok(false) };
         let Some(letter) = rules.steer(outbox.message(length)) else { return Ok(true) };
-        if letter.bound == Bound::Nothing || letter.brain == *number {
+        if letter.bound == Affinity::Nothing || letter.brain == *number {
             let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
             own.brain.borrow_mut().handle_message(own.clock.now(), peer, &letter, send);
         } else {
@@ -106,9 +106,9 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Own<'_> {
+impl ProcessState<'_> {
     /// Deals with one message that another process has handed over; whether there was one.
-    fn work_off(&self, rules: &Rules) -> io::Result<bool> {
+    fn work_off(&self, rules: &ProcessContext) -> io::Result<bool> {
         let mut buffer = self.buffer.borrow_mut();
         let Some((peer, message)) = self.inbox.receive(&mut buffer)? else { return Ok(false) };
         let send = |peer: SocketAddr, bytes: &[u8]| self.socket.send(peer, bytes);

@@ -10,16 +10,16 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use crate::brain::{Brain, Setup};
-use crate::shelf::Shelf;
+use crate::locked_shards::LockedShards;
+use crate::shard_group::{Setup, ShardGroup};
 use crate::socket::{MAX_DATAGRAM, Socket};
 
 /// The stack of a thread that deals with one message.
 const STACK_BYTES: usize = 512 << 10;
 
 pub(super) fn serve(setup: &Setup, socket: Socket, limit: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = Shelf::start(setup, socket)?;
-    let crowd = Arc::new(Crowd::default());
+    let shelf = LockedShards::start(setup, socket)?;
+    let crowd = Arc::new(LiveThreads::default());
     let mut buffer = vec![0; MAX_DATAGRAM];
     shelf.socket.wait_in_receive()?;
     ready();
@@ -42,30 +42,30 @@ pub(super) fn serve(setup: &Setup, socket: Socket, limit: usize, ready: impl FnO
 
 /// How many threads there are, and the brains of those that have ended, for the next ones: as the paper's memory pools.
 #[derive(Default)]
-struct Crowd {
-    inside: Mutex<Inside>,
+struct LiveThreads {
+    inside: Mutex<LiveThreadsState>,
     left: Condvar,
 }
 
 #[derive(Default)]
-struct Inside {
+struct LiveThreadsState {
     count: usize,
-    brains: Vec<Brain>,
+    brains: Vec<ShardGroup>,
 }
 
-impl Crowd {
+impl LiveThreads {
     fn enter(&self, limit: usize) {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_crowded = |inside: &mut Inside| inside.count >= limit;
+        let is_crowded = |inside: &mut LiveThreadsState| inside.count >= limit;
         self.left.wait_while(inside, is_crowded).unwrap_or_else(PoisonError::into_inner).count += 1;
     }
 
-    fn take_brain(&self, shelf: &Shelf) -> Brain {
+    fn take_brain(&self, shelf: &LockedShards) -> ShardGroup {
         let kept = self.inside.lock().unwrap_or_else(PoisonError::into_inner).brains.pop();
         kept.unwrap_or_else(|| shelf.own())
     }
 
-    fn leave(&self, brain: Option<Brain>) {
+    fn leave(&self, brain: Option<ShardGroup>) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.count -= 1;
         inside.brains.extend(brain);

@@ -9,12 +9,12 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use crate::brain::Setup;
-use crate::shelf::Shelf;
+use crate::locked_shards::LockedShards;
+use crate::shard_group::Setup;
 use crate::socket::{MAX_DATAGRAM, Socket};
 
 pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = Shelf::start(setup, socket)?;
+    let shelf = LockedShards::start(setup, socket)?;
     shelf.socket.wait_in_receive()?;
     let mut threads = Vec::new();
     for number in 0..count {
@@ -28,7 +28,7 @@ pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnO
     Ok(())
 }
 
-fn work(shelf: &Shelf) -> io::Result<()> {
+fn work(shelf: &LockedShards) -> io::Result<()> {
     let mut own = shelf.own();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {

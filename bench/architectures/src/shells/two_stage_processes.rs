@@ -11,15 +11,15 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
 use super::Architecture;
-use crate::brain::{Rules, Setup};
-use crate::processes::{Family, Inbox, Member, Outbox, announce};
+use crate::processes::{ChildProcesses, Inbox, Member, Outbox, announce};
+use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
 
 /// The first stage.
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = Rules::new(setup);
+    let rules = ProcessContext::new(setup);
     let numbers = 0..u16::try_from(count).unwrap_or(u16::MAX);
-    let _family = Family::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
+    let _family = ChildProcesses::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
     let mut outbox = Outbox::open(&Member::first(), rules.brains())?;
     socket.wait_in_receive()?;
     ready();
@@ -33,7 +33,7 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl Fn
 
 /// A process of the second stage.
 pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Result<()> {
-    let rules = Rules::new(setup);
+    let rules = ProcessContext::new(setup);
     let mut brain = rules.brain(member.number);
     let clock = Clock::start();
     let inbox = Inbox::open(member)?;

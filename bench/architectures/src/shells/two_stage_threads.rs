@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
-use crate::brain::{Rules, Setup};
+use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, PATIENCE, Socket};
 
 /// Messages that wait for a thread of the second stage at most.
@@ -20,7 +20,7 @@ const QUEUE: usize = 64;
 type Job = (SocketAddr, Box<[u8]>);
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = &Rules::new(setup);
+    let rules = &ProcessContext::new(setup);
     let clock = Clock::start();
     socket.wait_in_receive()?;
     thread::scope(|scope| {
@@ -37,7 +37,7 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl Fn
 }
 
 /// Receives and dispatches.
-fn first(rules: &Rules, socket: &Socket, second: &[SyncSender<Job>]) -> io::Result<()> {
+fn first(rules: &ProcessContext, socket: &Socket, second: &[SyncSender<Job>]) -> io::Result<()> {
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let Some((length, peer)) = socket.receive(&mut buffer)? else { continue };
@@ -50,7 +50,7 @@ fn first(rules: &Rules, socket: &Socket, second: &[SyncSender<Job>]) -> io::Resu
 }
 
 /// The loop of one thread of the second stage; it ends with the first.
-fn work(rules: &Rules, number: u16, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
+fn work(rules: &ProcessContext, number: u16, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
     let mut brain = rules.brain(number);
     let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
     loop {

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
 use super::line::{Line, line_of};
-use crate::trouble::Trouble;
+use crate::database_failure::DatabaseFailure;
 
 /// Records that wait for the thread, and for the database.
 const QUEUE: usize = 16_384;
@@ -37,7 +37,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// The writer's front. Dropping it writes what waits, as far as that can be done in [`STOP_LIMIT`].
 pub(super) struct CallsDatabase {
-    records: Option<SyncSender<Arc<Record>>>,
+    records: Option<SyncSender<Arc<CallRecord>>>,
     shared: Arc<Shared>,
     databases: Vec<String>,
     /// Ends with the thread.
@@ -49,7 +49,7 @@ pub(super) struct CallsDatabase {
 struct Shared {
     lost: AtomicU64,
     is_stopping: AtomicBool,
-    trouble: Trouble,
+    trouble: DatabaseFailure,
 }
 
 impl CallsDatabase {
@@ -58,8 +58,15 @@ impl CallsDatabase {
         let shared = Arc::new(Shared::default());
         let databases = urls.iter().map(ToString::to_string).collect();
         let run = format!("{:x}", clock.pair().real.0);
-        let writer =
-            Writer { urls, run, number: 0, clock, waiting: VecDeque::new(), place: None, shared: Arc::clone(&shared) };
+        let writer = Writer {
+            urls,
+            run,
+            number: 0,
+            clock,
+            waiting: VecDeque::new(),
+            connection: None,
+            shared: Arc::clone(&shared),
+        };
         let (end, ended) = mpsc::channel();
         thread::Builder::new().name("cdr-database".to_owned()).spawn(move || {
             writer.run(&received);
@@ -69,7 +76,7 @@ impl CallsDatabase {
     }
 
     /// Never waits.
-    pub(super) fn write(&self, record: Arc<Record>) {
+    pub(super) fn write(&self, record: Arc<CallRecord>) {
         if self.records.as_ref().is_some_and(|records| records.try_send(record).is_err()) {
             self.shared.lose(1);
         }
@@ -114,16 +121,16 @@ struct Writer {
     clock: Clock,
     waiting: VecDeque<[Value; COLUMNS.len()]>,
     /// None where the last attempt has failed.
-    place: Option<Database>,
+    connection: Option<Database>,
     shared: Arc<Shared>,
 }
 
 impl Writer {
-    fn run(mut self, records: &Receiver<Arc<Record>>) {
+    fn run(mut self, records: &Receiver<Arc<CallRecord>>) {
         // Says at the start, and not at the first call, that the database cannot be used.
         self.flush();
         loop {
-            match records.recv_timeout(if self.place.is_none() { RETRY_AFTER } else { GATHERED_FOR }) {
+            match records.recv_timeout(if self.connection.is_none() { RETRY_AFTER } else { GATHERED_FOR }) {
                 Ok(record) => {
                     self.take(&record);
                     if !self.shared.is_stopping.load(Ordering::Relaxed) {
@@ -144,7 +151,7 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, record: &Record) {
+    fn take(&mut self, record: &CallRecord) {
         if self.waiting.len() >= WAITING {
             self.waiting.pop_front();
             self.shared.lose(1);
@@ -162,7 +169,7 @@ impl Writer {
                 }
             }
             Err(error) => {
-                self.place = None;
+                self.connection = None;
                 if self.shared.trouble.begin(&error.to_string()).is_none() {
                     tracing::error!(
                         "call records cannot be written to their database: {error}; trying again each second"
@@ -173,9 +180,9 @@ impl Writer {
     }
 
     fn try_flush(&mut self) -> Result<(), SqlError> {
-        let place = match &mut self.place {
+        let place = match &mut self.connection {
             Some(place) => place,
-            None => self.place.insert(opened(&self.urls)?),
+            None => self.connection.insert(opened(&self.urls)?),
         };
         while !self.waiting.is_empty() {
             let rows = self.waiting.len().min(AT_ONCE);
@@ -188,7 +195,7 @@ impl Writer {
 }
 
 fn opened(urls: &[DatabaseUrl]) -> Result<Database, SqlError> {
-    let mut database = Database::connect_to_writable(urls, Database::PATIENCE)?;
+    let mut database = Database::connect_to_writable(urls, Database::TIMEOUT)?;
     database.batch(match database.dialect() {
         Dialect::Postgres => include_str!("postgresql.sql"),
         _ => include_str!("mariadb.sql"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_foundation::Timestamp;
 use strowger_message::lossy;
 use strowger_net::ClockPair;
@@ -28,7 +28,7 @@ pub(super) struct Line {
 }
 
 /// A record, with its times as the wall clock shows them.
-pub(super) fn line_of(record: &Record, now: &ClockPair) -> Line {
+pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
     let wall = |at: Timestamp| {
         let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
         rfc3339(now.real.0.saturating_sub(ago) / 1_000_000)
@@ -51,7 +51,7 @@ pub(super) fn line_of(record: &Record, now: &ClockPair) -> Line {
 }
 
 /// The same as JSON, with its line end.
-pub(super) fn json(record: &Record, now: &ClockPair) -> String {
+pub(super) fn json(record: &CallRecord, now: &ClockPair) -> String {
     // Nothing in it can fail to become JSON.
     serde_json::to_string(&line_of(record, now)).map_or_else(|error| error.to_string(), |line| line + "\n")
 }

@@ -8,7 +8,7 @@ use strowger_store::UserStore;
 use crate::cluster;
 
 /// An engine or a database, or several that stand in for one another.
-pub(super) struct Tried {
+pub(super) struct ConnectionCheck {
     /// The key that names it.
     key: &'static str,
     urls: Vec<String>,
@@ -16,7 +16,7 @@ pub(super) struct Tried {
     why: Option<String>,
 }
 
-impl Tried {
+impl ConnectionCheck {
     /// Each that the configuration names. Waits for one that does not answer.
     pub(super) fn all(config: &Config) -> Vec<Self> {
         let (users, calls) = (config.shared_users(), config.calls_databases());
@@ -28,10 +28,10 @@ impl Tried {
         let of_users =
             (!users.is_empty()).then(|| UserStore::connect(&users).map(drop).map_err(|error| error.to_string()));
         let of_calls = (!calls.is_empty()).then(|| {
-            Database::connect_to_writable(&calls, Database::PATIENCE).map(drop).map_err(|error| error.to_string())
+            Database::connect_to_writable(&calls, Database::TIMEOUT).map(drop).map_err(|error| error.to_string())
         });
         let of_kamailio = config.kamailio.as_ref().map(|kamailio| {
-            let tried = Database::connect(&kamailio.database.0, Database::PATIENCE).map(drop);
+            let tried = Database::connect(&kamailio.database.0, Database::TIMEOUT).map(drop);
             Self::new(
                 "kamailio.database",
                 std::slice::from_ref(&kamailio.database.0),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use strowger_kamailio::{BadRow, Flavor, Table};
 use strowger_sql::DatabaseUrl;
-use strowger_store::Put;
+use strowger_store::PutOutcome;
 
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
@@ -42,12 +42,12 @@ impl Part {
     }
 
     /// Counts a row of this table, called `row`.
-    pub(super) fn count(&mut self, row: &str, put: Put) {
+    pub(super) fn count(&mut self, row: &str, put: PutOutcome) {
         match put {
-            Put::Added => self.added += 1,
-            Put::Replaced => self.replaced += 1,
-            Put::Kept => self.kept += 1,
-            Put::Refused(why) => return self.refuse(BadRow { table: self.table, row: row.to_owned(), why }),
+            PutOutcome::Added => self.added += 1,
+            PutOutcome::Replaced => self.replaced += 1,
+            PutOutcome::Kept => self.kept += 1,
+            PutOutcome::Refused(why) => return self.refuse(BadRow { table: self.table, row: row.to_owned(), why }),
         }
         self.rows += 1;
     }

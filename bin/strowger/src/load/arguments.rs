@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use strowger_traffic::driver::Connecting;
+use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{PlanError, entropy};
 use strowger_traffic::law::parse_time;
-use strowger_traffic::options::{Answering, Options, ScenarioFiles, Target, workload_with};
-use strowger_traffic::service::{Applies, ServiceLaw, ServiceTimes};
+use strowger_traffic::options::{CalleeLocation, Options, ScenarioFiles, Target, workload_with};
+use strowger_traffic::service::{AppliesTo, ServiceLaw, ServiceTimes};
 use strowger_traffic::workload::Workload;
 
 /// What is done, and to whom; all but how much of it.
@@ -160,7 +160,7 @@ pub(super) enum ConnectArgument {
     PersistentWithOpen,
 }
 
-impl From<ConnectArgument> for Connecting {
+impl From<ConnectArgument> for ConnectionLifetime {
     fn from(argument: ConnectArgument) -> Self {
         match argument {
             ConnectArgument::Transaction => Self::Transaction,
@@ -237,9 +237,9 @@ impl EndArguments {
 
     pub(super) fn service(&self) -> Option<ServiceLaw> {
         let applies = match self.service_for {
-            AppliesArgument::New => Applies::New,
-            AppliesArgument::Requests => Applies::Requests,
-            AppliesArgument::All => Applies::All,
+            AppliesArgument::New => AppliesTo::New,
+            AppliesArgument::Requests => AppliesTo::Requests,
+            AppliesArgument::All => AppliesTo::All,
         };
         let queue = self.queue.unwrap_or(usize::MAX);
         let servers = self.servers.max(1);
@@ -277,25 +277,25 @@ impl TrafficArguments {
         let mut options = Options::new(self.end.workload(workload)?, self.to.or(self.target), self.end.seed());
         options.scenario = self.end.scenario();
         if let Some(callee) = self.callee {
-            options.answering = match callee {
-                CalleeArgument::Registered => Answering::Registered,
-                CalleeArgument::There => Answering::There,
-                CalleeArgument::Here => Answering::Here,
+            options.callee_location = match callee {
+                CalleeArgument::Registered => CalleeLocation::Registered,
+                CalleeArgument::There => CalleeLocation::Remote,
+                CalleeArgument::Here => CalleeLocation::Local,
             };
         }
-        if options.to.is_none() && options.answering != Answering::Here {
+        if options.to.is_none() && options.callee_location != CalleeLocation::Local {
             return Err(PlanError("--callee registered and --callee there need --to".to_owned()));
         }
         within_ports(self.end.threads, self.sockets, &self.from)?;
-        options.connecting = self.connect.into();
+        options.connection_lifetime = self.connect.into();
         (options.arrivals, options.drain) = (self.arrivals.clone(), self.drain);
         (options.users, options.pattern) = (self.users.unwrap_or(options.users), self.user_pattern.clone());
         (options.password, options.users_file) = (self.password.clone(), self.users_file.clone());
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
         (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);
         (options.sockets, options.threads) = (self.sockets, self.end.threads);
-        (options.is_awake, options.joins) = (self.end.awake, self.end.segmentation);
-        (options.connections, options.repeats) = (self.connections, self.end.repeats());
+        (options.is_busy_polling, options.has_segmentation) = (self.end.awake, self.end.segmentation);
+        (options.connections, options.retransmits) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
         options.retries = self.call_retries;
         Ok(options)

@@ -1,9 +1,9 @@
 //! `strowger load`: traffic.
 
 mod arguments;
-mod carry;
 mod compare;
-mod onlook;
+mod execute;
+mod monitor;
 mod output;
 mod replay;
 mod run;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use strowger_traffic::engine::{PhaseReport, Report};
-use strowger_traffic::output::{Machine, Run, histograms, intervals, page};
-use strowger_traffic::report::About;
+use strowger_traffic::output::{Machine, RunReport, histograms, intervals, page};
+use strowger_traffic::report::RunDescription;
 
 use crate::failure::Failure;
 
@@ -38,7 +38,7 @@ impl OutputArguments {
 }
 
 /// Prints the report and writes it, and says by the exit code whether it is to be believed.
-pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments) -> Result<(), Failure> {
+pub(super) fn write_report(report: &Report, about: &RunDescription, output: &OutputArguments) -> Result<(), Failure> {
     let mut json = report.to_json(about);
     if let Value::Object(top) = &mut json {
         top.insert("machine".to_owned(), json!(Machine::here()));
@@ -52,7 +52,7 @@ pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments)
     let bottleneck = report.measured().and_then(PhaseReport::bottleneck);
     let why = match &report.broken_off {
         Some(why) => Err(Failure::No(why.clone())),
-        None => match (bottleneck, report.in_vain()) {
+        None => match (bottleneck, report.failure_reason()) {
             (Some(why), _) => Err(Failure::No(format!("the generator was the bottleneck: {why}"))),
             (None, Some(why)) => Err(Failure::No(why)),
             (None, None) => Ok(()),
@@ -70,7 +70,7 @@ fn files_of(json: &Value, output: &OutputArguments) -> Result<Vec<(PathBuf, Stri
     if output.html.is_none() && output.csv.is_none() {
         return Ok(files);
     }
-    let run = Run::from_json(json).map_err(|error| Failure::No(error.to_string()))?;
+    let run = RunReport::from_json(json).map_err(|error| Failure::No(error.to_string()))?;
     if let Some(file) = &output.html {
         files.push((file.clone(), page(&run)));
     }

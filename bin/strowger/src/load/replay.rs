@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use strowger_traffic::driver::Connecting;
+use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{PlanError, entropy};
-use strowger_traffic::options::{Answering, Target};
-use strowger_traffic::replay::{Played, ReplayOptions};
+use strowger_traffic::options::{CalleeLocation, Target};
+use strowger_traffic::replay::{ReplayOptions, ReplaySides};
 
 use super::arguments::{ConnectArgument, above_zero, at_least_one, target, time, within_ports};
-use super::onlook::OnlookArguments;
+use super::monitor::MonitorArguments;
 use super::output::OutputArguments;
 use super::run::measure;
 use crate::failure::Failure;
@@ -78,7 +78,7 @@ pub(crate) struct ReplayArguments {
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -101,14 +101,14 @@ impl ReplayArguments {
     fn options(&self) -> Result<ReplayOptions, PlanError> {
         let seed = self.seed.unwrap_or_else(|| entropy() % 1_000_000);
         let mut options = ReplayOptions::new(self.file.clone(), self.to, seed);
-        options.played = if self.side == SideArgument::Both { Played::Both } else { Played::Caller };
+        options.sides = if self.side == SideArgument::Both { ReplaySides::Both } else { ReplaySides::Caller };
         if let Some(reach) = self.callee {
-            if options.played == Played::Caller {
+            if options.sides == ReplaySides::Caller {
                 return Err(PlanError("--callee is about callees that are played: it needs --side both".to_owned()));
             }
-            options.answering = match reach {
-                ReachArgument::Registered => Answering::Registered,
-                ReachArgument::Here => Answering::Here,
+            options.callee_location = match reach {
+                ReachArgument::Registered => CalleeLocation::Registered,
+                ReachArgument::Here => CalleeLocation::Local,
             };
         }
         within_ports(self.threads, self.sockets, &self.from)?;
@@ -117,9 +117,9 @@ impl ReplayArguments {
         (options.password, options.users_file) = (self.password.clone(), self.users_file.clone());
         (options.callers, options.from) = (self.caller.clone(), self.from.clone());
         (options.sockets, options.threads) = (self.sockets, self.threads);
-        (options.connecting, options.connections) = (Connecting::from(self.connect), self.connections);
+        (options.connection_lifetime, options.connections) = (ConnectionLifetime::from(self.connect), self.connections);
         (options.max_sessions, options.drain) = (self.max_calls, self.drain);
-        options.repeats = !self.no_retransmissions;
+        options.retransmits = !self.no_retransmissions;
         Ok(options)
     }
 

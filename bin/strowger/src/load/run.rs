@@ -5,12 +5,12 @@ use std::time::Duration;
 use clap::Args;
 use strowger_traffic::engine::{Plan, PlanError};
 use strowger_traffic::options::{AnswerOptions, Options, Target, WARNING};
-use strowger_traffic::report::About;
+use strowger_traffic::report::RunDescription;
 
 use super::arguments::{EndArguments, TrafficArguments, at_least_one, target, time};
-use super::carry::carry_out;
-use super::onlook::OnlookArguments;
-use super::output::{OutputArguments, conclude};
+use super::execute::execute;
+use super::monitor::MonitorArguments;
+use super::output::{OutputArguments, write_report};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
@@ -41,7 +41,7 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ pub(crate) struct AnswerArguments {
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 /// A law of arrivals may have its own rate, so that 0 is one here.
@@ -97,9 +97,9 @@ impl AnswerArguments {
             calls: self.calls,
             time: self.time,
             threads: self.end.threads,
-            is_awake: self.end.awake,
-            joins: self.end.segmentation,
-            repeats: self.end.repeats(),
+            is_busy_polling: self.end.awake,
+            has_segmentation: self.end.segmentation,
+            retransmits: self.end.repeats(),
             service: self.end.service(),
             seed: self.end.seed(),
         })
@@ -114,14 +114,14 @@ impl AnswerArguments {
 /// Carries out a plan, and shows what came of it.
 pub(super) fn measure(
     plan: Plan,
-    about: &About,
+    about: &RunDescription,
     output: &OutputArguments,
-    onlook: &OnlookArguments,
+    onlook: &MonitorArguments,
 ) -> Result<(), Failure> {
     for (_, text) in about.declared.iter().filter(|(name, _)| name == WARNING) {
         eprintln!("strowger: warning: {text}");
     }
     output.ready()?;
-    let report = carry_out(plan, about, onlook)?;
-    conclude(&report, about, output)
+    let report = execute(plan, about, onlook)?;
+    write_report(&report, about, output)
 }

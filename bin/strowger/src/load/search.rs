@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use strowger_traffic::options::Options;
 use strowger_traffic::search::{
-    Over, Probe, Probed, Rule, RuleError, Search, SearchReport, Settings, comes_at, rfc7502_down,
+    Probe, ProbeResult, Rule, RuleError, Search, SearchReport, SearchVariable, Settings, comes_at, rfc7502_down,
 };
 
 use super::arguments::{TrafficArguments, above_zero, time};
-use super::onlook::OnlookArguments;
+use super::monitor::MonitorArguments;
 use super::output::{both, write};
 use super::series::Series;
 use crate::failure::Failure;
@@ -27,18 +27,18 @@ pub(crate) struct SearchArguments {
     #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
     rules: Vec<Rule>,
     /// What is varied
-    #[arg(long, value_enum, default_value_t = OverArgument::Rate)]
-    over: OverArgument,
+    #[arg(long, value_enum, default_value_t = SearchVariableArgument::Rate)]
+    over: SearchVariableArgument,
     /// Writes the result and all probes as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
-    how: HowArguments,
+    how: SearchMethodArguments,
 }
 
 /// How a search goes, whatever it is for.
 #[derive(Debug, Args)]
-pub(super) struct HowArguments {
+pub(super) struct SearchMethodArguments {
     /// Where it begins, in calls a second or users [default: 100]
     #[arg(long, value_name = "N", value_parser = above_zero)]
     start: Option<f64>,
@@ -79,11 +79,11 @@ pub(super) struct HowArguments {
     #[arg(long, default_value = "2s", value_parser = time, value_name = "TIME")]
     settle: Duration,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum OverArgument {
+enum SearchVariableArgument {
     /// Calls a second
     Rate,
     /// Users, who call when they like (--workload users)
@@ -102,10 +102,10 @@ fn weight(text: &str) -> Result<f64, String> {
 }
 
 impl SearchArguments {
-    const fn over(&self) -> Over {
+    const fn over(&self) -> SearchVariable {
         match self.over {
-            OverArgument::Rate => Over::Rate,
-            OverArgument::Users => Over::Users,
+            SearchVariableArgument::Rate => SearchVariable::Rate,
+            SearchVariableArgument::Users => SearchVariable::Users,
         }
     }
 
@@ -114,8 +114,8 @@ impl SearchArguments {
             _ if !self.rules.is_empty() => return Ok(self.rules.clone()),
             _ if self.how.rfc7502 => "success=100%",
             // Without a limit, a queue that only grows would be a success.
-            OverArgument::Rate => "success(2s)=99.99%",
-            OverArgument::Users => "transactions=99.99%",
+            SearchVariableArgument::Rate => "success(2s)=99.99%",
+            SearchVariableArgument::Users => "transactions=99.99%",
         };
         Ok(vec![Rule::parse(usual).map_err(|error| Failure::Usage(error.to_string()))?])
     }
@@ -123,7 +123,7 @@ impl SearchArguments {
     /// Whether the number of users can be varied.
     fn check_users(&self, base: &Options) -> Result<(), Failure> {
         let wrong = |what: String| Err(Failure::Usage(what));
-        if base.workload.habits.is_empty() {
+        if base.workload.activities.is_empty() {
             return wrong(format!(
                 "in the workload {} the number of users does not say how many calls there are; use --workload users",
                 base.workload.name
@@ -143,7 +143,7 @@ impl SearchArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (settings, rules) = (self.how.settings(self.over())?, self.rules()?);
         let base = self.traffic.options()?;
-        if settings.over == Over::Users {
+        if settings.variable == SearchVariable::Users {
             self.check_users(&base)?;
         }
         let mut series = self.how.series(&[self.json.as_deref()])?;
@@ -161,8 +161,8 @@ impl SearchArguments {
     }
 }
 
-impl HowArguments {
-    pub(super) fn settings(&self, over: Over) -> Result<Settings, Failure> {
+impl SearchMethodArguments {
+    pub(super) fn settings(&self, over: SearchVariable) -> Result<Settings, Failure> {
         let start = self.start.unwrap_or(100.0);
         let usual = if self.rfc7502 {
             let usual = Settings::rfc7502(over, start);
@@ -194,7 +194,7 @@ impl HowArguments {
                  10%) or --up",
             );
         }
-        if over == Over::Users
+        if over == SearchVariable::Users
             && (settings.start.fract() != 0.0 || settings.max.is_finite() && settings.max.fract() != 0.0)
         {
             return wrong("there are only whole users; correct --start or --max");
@@ -203,15 +203,15 @@ impl HowArguments {
     }
 
     /// A probe's options.
-    fn options(&self, base: &Options, over: Over, probe: Probe) -> Options {
+    fn options(&self, base: &Options, over: SearchVariable, probe: Probe) -> Options {
         // Not the same arrivals each time: what is found must not hang on one of them.
         let mut options = Options { seed: base.seed.wrapping_add(u64::from(probe.number)), ..base.clone() };
         match over {
-            Over::Rate => options.rate = probe.at,
+            SearchVariable::Rate => options.rate = probe.at,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole, and saturates")]
-            Over::Users => options.users = probe.at as u32,
+            SearchVariable::Users => options.users = probe.at as u32,
         }
-        let is_of_users = !base.workload.habits.is_empty();
+        let is_of_users = !base.workload.activities.is_empty();
         options.calls =
             self.calls.or_else(|| (self.rfc7502 && self.time.is_none() && !is_of_users).then_some(RFC_SESSIONS));
         options.time =
@@ -236,13 +236,13 @@ impl HowArguments {
         let mut report = SearchReport {
             workload: base.workload.name.clone(),
             to: String::new(),
-            found: search.found(),
+            result: search.result(),
             probes: Vec::new(),
             rules,
             settings,
         };
         let ended = self.probe(base, series, &mut search, &mut report);
-        report.found = search.found();
+        report.result = search.result();
         (report, ended)
     }
 
@@ -254,7 +254,7 @@ impl HowArguments {
         search: &mut Search,
         report: &mut SearchReport,
     ) -> Result<(), Failure> {
-        let Settings { over, .. } = *search.settings();
+        let Settings { variable: over, .. } = *search.settings();
         while let Some(probe) = search.next_probe() {
             let options = self.options(base, over, probe);
             series.status(&format!(
@@ -263,7 +263,7 @@ impl HowArguments {
                 probe.stage.to_string(),
                 over.show(probe.at)
             ));
-            let comes = |plan: &_| if over == Over::Rate { comes_at(plan, probe.at) } else { Ok(()) };
+            let comes = |plan: &_| if over == SearchVariable::Rate { comes_at(plan, probe.at) } else { Ok(()) };
             let Some((ran, about)) = series.run(&options, &comes)? else { break };
             if ran.was_stopped {
                 break;
@@ -272,7 +272,7 @@ impl HowArguments {
                 (report.workload, report.to) = (about.workload, about.to);
                 series.line(&format!("{} to {}, seed {}", report.workload, report.to, base.seed))?;
             }
-            let probed = Probed::judge(probe, over, &report.rules, &ran, options.seed);
+            let probed = ProbeResult::judge(probe, over, &report.rules, &ran, options.seed);
             series.line(&probed.to_string())?;
             search.handle_outcome(probed.outcome);
             report.probes.push(probed);

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use strowger_traffic::engine::{PhaseReport, Plan, Report, entropy};
 use strowger_traffic::options::{Options, WARNING};
-use strowger_traffic::report::About;
+use strowger_traffic::report::RunDescription;
 use strowger_traffic::search::callees_at;
 
-use super::carry::carry_out;
-use super::onlook::OnlookArguments;
+use super::execute::execute;
+use super::monitor::MonitorArguments;
 use super::output::ready;
 use crate::failure::Failure;
 
@@ -27,7 +27,7 @@ const BEAT: Duration = Duration::from_millis(20);
 /// What runs have in common.
 #[derive(Debug)]
 pub(super) struct Series<'a> {
-    onlook: &'a OnlookArguments,
+    onlook: &'a MonitorArguments,
     settle: Duration,
     is_stopped: Arc<AtomicBool>,
     /// Where callees listen, in all runs.
@@ -41,7 +41,7 @@ pub(super) struct Series<'a> {
 impl<'a> Series<'a> {
     /// Signals end it from now on, after what is going on.
     pub(super) fn begin(
-        onlook: &'a OnlookArguments,
+        onlook: &'a MonitorArguments,
         settle: Duration,
         files: &[Option<&Path>],
     ) -> Result<Self, Failure> {
@@ -74,7 +74,7 @@ impl<'a> Series<'a> {
         &mut self,
         options: &Options,
         check: &dyn Fn(&Plan) -> Result<(), String>,
-    ) -> Result<Option<(Report, About)>, Failure> {
+    ) -> Result<Option<(Report, RunDescription)>, Failure> {
         if self.is_first() {
             options.plan()?.1.declared.iter().filter(|(name, _)| name == WARNING).for_each(|(_, text)| {
                 eprintln!("strowger: warning: {text}");
@@ -95,7 +95,7 @@ impl<'a> Series<'a> {
             }
             plan.callees_at = self.places.clone().unwrap_or_default();
             plan.run = entropy();
-            let mut report = carry_out(plan, &about, &self.onlook.silent())?;
+            let mut report = execute(plan, &about, &self.onlook.silent())?;
             if !self.is_first() && is_silence(&report) {
                 // It answered before: that it does not any more is what was measured.
                 report.broken_off = None;

@@ -10,10 +10,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use strowger_traffic::options::{Options, Target};
 use strowger_traffic::output::sweep_page;
 use strowger_traffic::search::{Rule, RuleError, comes_at};
-use strowger_traffic::sweep::{Measured, PointReport, Rates, Settings, Sweep, SweepReport, Task, await_answer};
+use strowger_traffic::sweep::{Measurement, PointReport, Rates, Settings, Sweep, SweepReport, Task, await_answer};
 
 use super::arguments::{TrafficArguments, time};
-use super::onlook::OnlookArguments;
+use super::monitor::MonitorArguments;
 use super::output::{both, write_all};
 use super::series::Series;
 use crate::failure::Failure;
@@ -62,7 +62,7 @@ pub(crate) struct SweepArguments {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 fn condition(text: &str) -> Result<Rule, RuleError> {
@@ -131,7 +131,7 @@ impl SweepArguments {
                 series.line(&format!("{} to {}, seed {}", report.workload, report.to, base.seed))?;
                 series.line(&PointReport::head())?;
             }
-            if let Some(point) = report.sweep.handle_measured(Measured::of(&ran, self.within)) {
+            if let Some(point) = report.sweep.handle_measurement(Measurement::of(&ran, self.within)) {
                 series.line(&PointReport(point).to_string())?;
             }
         }

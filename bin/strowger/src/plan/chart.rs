@@ -1,6 +1,6 @@
 //! Plots as data: what is drawn, whatever draws it.
 
-use super::field::Show;
+use super::field::DisplayUnit;
 
 /// How points are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,8 @@ pub(super) struct Chart {
     pub(super) title: String,
     /// What is on the horizontal axis.
     pub(super) across: String,
-    pub(super) x: Show,
-    pub(super) y: Show,
+    pub(super) x: DisplayUnit,
+    pub(super) y: DisplayUnit,
     /// As far up as many times more.
     pub(super) is_log: bool,
     pub(super) lines: Vec<Line>,
@@ -66,7 +66,7 @@ impl Chart {
     /// The same, with the axis that suits its values.
     pub(super) fn with_scale(mut self) -> Self {
         let (low, high) = self.range();
-        self.is_log = matches!(self.y, Show::Micros | Show::Seconds) && low > 0.0 && high > WIDE * low;
+        self.is_log = matches!(self.y, DisplayUnit::Micros | DisplayUnit::Seconds) && low > 0.0 && high > WIDE * low;
         self
     }
 
@@ -86,7 +86,7 @@ impl Chart {
 
     /// Whether there is nothing to see.
     pub(super) fn is_empty(&self) -> bool {
-        let least = if self.y == Show::Share { UNSEEN } else { 0.0 };
+        let least = if self.y == DisplayUnit::Share { UNSEEN } else { 0.0 };
         !self.points().any(|(_, y)| y > least)
     }
 

@@ -26,7 +26,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
 ];
 
-type Drawn = Result<(), Box<dyn Error>>;
+type DrawResult = Result<(), Box<dyn Error>>;
 
 /// Writes plots; the name's end says of which kind.
 pub(super) fn draw(file: &Path, title: &str, notes: &[String], charts: &[Chart]) -> Result<(), Failure> {
@@ -70,7 +70,7 @@ fn colour(line: usize) -> RGBColor {
     COLOURS.get(line % COLOURS.len()).copied().unwrap_or(TEXT)
 }
 
-fn draw_chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, chart: &Chart) -> Drawn
+fn draw_chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, chart: &Chart) -> DrawResult
 where
     B::ErrorType: 'static,
 {
@@ -111,7 +111,7 @@ where
     Ok(())
 }
 
-fn draw_legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line]) -> Drawn
+fn draw_legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line]) -> DrawResult
 where
     B::ErrorType: 'static,
 {

@@ -7,7 +7,7 @@ use super::numbers::Numbers;
 
 /// In which unit a number is shown; JSON has it in the unit that its key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Show {
+pub(super) enum DisplayUnit {
     /// Seconds; JSON has microseconds.
     Micros,
     /// Seconds.
@@ -28,7 +28,7 @@ pub(super) enum Show {
     Truth,
 }
 
-impl Show {
+impl DisplayUnit {
     /// For people, to four digits: who needs more asks for JSON.
     pub(super) fn text(self, value: f64) -> String {
         match self {
@@ -94,7 +94,7 @@ pub(super) struct Field {
     /// For people.
     pub(super) name: &'static str,
     /// Its unit.
-    pub(super) show: Show,
+    pub(super) show: DisplayUnit,
     /// Nothing where there is none, as the wait of a queue that grows for ever.
     pub(super) value: Option<f64>,
     /// A sweep is drawn of it.
@@ -104,7 +104,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    pub(super) fn new(key: &'static str, name: &'static str, show: Show, value: impl Into<Option<f64>>) -> Self {
+    pub(super) fn new(key: &'static str, name: &'static str, show: DisplayUnit, value: impl Into<Option<f64>>) -> Self {
         let value = value.into().filter(|value| value.is_finite());
         Self { key, name, show, value, is_drawn: false, said: None }
     }
@@ -139,20 +139,20 @@ pub(super) struct Input<'a> {
     /// For people.
     pub(super) name: &'static str,
     /// Its unit.
-    pub(super) show: Show,
+    pub(super) show: DisplayUnit,
     /// Its values.
     pub(super) numbers: &'a Numbers,
 }
 
 impl<'a> Input<'a> {
-    pub(super) fn new(key: &'static str, name: &'static str, show: Show, numbers: &'a Numbers) -> Self {
+    pub(super) fn new(key: &'static str, name: &'static str, show: DisplayUnit, numbers: &'a Numbers) -> Self {
         Self { key, name, show, numbers }
     }
 }
 
 /// One value of each input, in SI units whatever the key says.
 #[derive(Clone, Debug, Default)]
-pub(super) struct At {
+pub(super) struct InputPoint {
     values: Vec<(&'static str, f64)>,
     /// Of how many points this is one.
     points: usize,
@@ -161,7 +161,7 @@ pub(super) struct At {
 /// Up to so many points the dear questions are answered, too: each is a model turned round, a thousand answers.
 const FEW: usize = 100;
 
-impl At {
+impl InputPoint {
     /// The value of an input; models refuse what is no number.
     pub(super) fn of(&self, key: &str) -> f64 {
         self.values.iter().find(|(name, _)| *name == key).map_or(f64::NAN, |(_, value)| *value)
@@ -189,21 +189,21 @@ impl At {
 const MOST: usize = 100_000;
 
 /// Every value of each input with every one of the others; the last input changes fastest.
-pub(super) fn points(inputs: &[Input<'_>]) -> Result<Vec<At>, String> {
+pub(super) fn points(inputs: &[Input<'_>]) -> Result<Vec<InputPoint>, String> {
     let count = inputs.iter().map(|input| input.numbers.all().len()).try_fold(1_usize, usize::checked_mul);
     let Some(count) = count.filter(|count| *count <= MOST) else {
         return Err(
             "the sweeps have more than 100,000 points together; take wider steps, or sweep less at once".to_owned()
         );
     };
-    let mut points = vec![At { values: Vec::new(), points: count }];
+    let mut points = vec![InputPoint { values: Vec::new(), points: count }];
     for input in inputs {
-        let longer = |at: &At| {
+        let longer = |at: &InputPoint| {
             let at = at.values.clone();
             input.numbers.all().iter().map(move |value| {
                 let mut values = at.clone();
                 values.push((input.key, *value));
-                At { values, points: count }
+                InputPoint { values, points: count }
             })
         };
         points = points.iter().flat_map(longer).collect();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn sweeps_are_combined() {
         let (a, b) = (rates("1;2").expect("two"), rates("10..30/10").expect("three"));
-        let inputs = [Input::new("a", "a", Show::Rate, &a), Input::new("b", "b", Show::Rate, &b)];
+        let inputs = [Input::new("a", "a", DisplayUnit::Rate, &a), Input::new("b", "b", DisplayUnit::Rate, &b)];
         let points = points(&inputs).expect("six");
         let seen: Vec<_> = points.iter().map(|at| (at.of("a"), at.of("b"))).collect();
         assert_eq!(seen, [(1.0, 10.0), (1.0, 20.0), (1.0, 30.0), (2.0, 10.0), (2.0, 20.0), (2.0, 30.0)]);
@@ -229,16 +229,16 @@ mod tests {
     #[test]
     fn people_get_four_digits_and_all_nines() {
         let shown = [
-            Show::Micros.text(617.906e-6),
-            Show::Seconds.text(600.5),
-            Show::Rate.text(5_519.22),
-            Show::Rate.text(83.333_3),
-            Show::Share.text(0.869_688),
-            Show::Share.text(0.999_996),
-            Show::Share.text(1e-40),
-            Show::Micros.text(1.9e-13),
-            Show::Number.text(2.965_95),
-            Show::Count.text(1_234_567.0),
+            DisplayUnit::Micros.text(617.906e-6),
+            DisplayUnit::Seconds.text(600.5),
+            DisplayUnit::Rate.text(5_519.22),
+            DisplayUnit::Rate.text(83.333_3),
+            DisplayUnit::Share.text(0.869_688),
+            DisplayUnit::Share.text(0.999_996),
+            DisplayUnit::Share.text(1e-40),
+            DisplayUnit::Micros.text(1.9e-13),
+            DisplayUnit::Number.text(2.965_95),
+            DisplayUnit::Count.text(1_234_567.0),
         ];
         assert_eq!(
             shown,
@@ -255,14 +255,14 @@ mod tests {
                 "1,234,567"
             ]
         );
-        assert_eq!(Show::Micros.exact(181.185e-6), "181.185 µs");
+        assert_eq!(DisplayUnit::Micros.exact(181.185e-6), "181.185 µs");
     }
 
     #[test]
     fn machines_get_the_unit_of_the_key() {
-        assert_eq!(Show::Micros.json(617.77e-6), json!(617.77));
-        assert_eq!(Show::Count.json(6.0), json!(6));
-        assert_eq!(Field::new("wait_us", "wait", Show::Micros, None).json(), Value::Null);
-        assert_eq!(Field::new("rho", "ρ", Show::Share, 0.1 + 0.2).json(), json!(0.3));
+        assert_eq!(DisplayUnit::Micros.json(617.77e-6), json!(617.77));
+        assert_eq!(DisplayUnit::Count.json(6.0), json!(6));
+        assert_eq!(Field::new("wait_us", "wait", DisplayUnit::Micros, None).json(), Value::Null);
+        assert_eq!(Field::new("rho", "ρ", DisplayUnit::Share, 0.1 + 0.2).json(), json!(0.3));
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
-use strowger_plan::fit::{Observation, RunsAre, from_csv, from_run};
+use strowger_plan::fit::{Observation, RunOptions, from_csv, from_run};
 
 use super::numbers::{Numbers, counts, plain};
 use crate::failure::Failure;
@@ -55,7 +55,7 @@ impl MeasuredArguments {
         let json: Value = serde_json::from_str(&text)
             .map_err(|error| Failure::Usage(format!("{name}: this is no report of a run ({error})")))?;
         let servers = u32::try_from(whole(self.servers.first())).unwrap_or(u32::MAX);
-        let read = from_run(&name, &json, RunsAre { stateless, servers });
+        let read = from_run(&name, &json, RunOptions { stateless, servers });
         read.map(|one| vec![one]).map_err(|error| Failure::Usage(error.to_string()))
     }
 }

@@ -15,7 +15,7 @@ mod mmck;
 mod numbers;
 mod overload;
 mod page;
-mod present;
+mod presentation;
 mod profile;
 mod service;
 mod size;

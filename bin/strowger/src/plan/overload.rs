@@ -3,9 +3,9 @@
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, overload};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, plain, times};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub(crate) struct OverloadArguments {
     #[arg(long, value_name = "N", value_parser = plain, default_value = "1", allow_hyphen_values = true)]
     transmissions: Numbers,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 impl OverloadArguments {
@@ -39,26 +39,31 @@ impl Model for OverloadArguments {
 
     fn inputs(&self) -> Vec<Input<'_>> {
         vec![
-            Input::new("load", "offered x, in capacities", Show::Number, &self.load),
-            Input::new("refuse_us", "refusing takes", Show::Micros, &self.refuse),
-            Input::new("serve_us", "serving takes", Show::Micros, &self.serve),
-            Input::new("transmissions", "what is refused comes n times", Show::Number, &self.transmissions),
+            Input::new("load", "offered x, in capacities", DisplayUnit::Number, &self.load),
+            Input::new("refuse_us", "refusing takes", DisplayUnit::Micros, &self.refuse),
+            Input::new("serve_us", "serving takes", DisplayUnit::Micros, &self.serve),
+            Input::new("transmissions", "what is refused comes n times", DisplayUnit::Number, &self.transmissions),
         ]
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let found = overload(at.of("load"), at.of("refuse_us"), at.of("serve_us"), at.of("transmissions"))?;
         let end = match found.vanishes_at {
-            Some(load) => format!("At {} times the capacity nothing is carried any more.", Show::Number.text(load)),
+            Some(load) => {
+                format!("At {} times the capacity nothing is carried any more.", DisplayUnit::Number.text(load))
+            }
             None => "Refusing takes nothing, so the load does not matter.".to_owned(),
         };
         Ok(Answer {
             outputs: vec![
-                Field::new("ratio", "r, refusing ÷ serving", Show::Number, found.ratio),
-                Field::new("goodput", "carried at most", Show::Share, found.goodput).drawn(),
-                Field::new("vanishes_at", "nothing is carried from", Show::Number, found.vanishes_at),
+                Field::new("ratio", "r, refusing ÷ serving", DisplayUnit::Number, found.ratio),
+                Field::new("goodput", "carried at most", DisplayUnit::Share, found.goodput).drawn(),
+                Field::new("vanishes_at", "nothing is carried from", DisplayUnit::Number, found.vanishes_at),
             ],
-            says: vec![format!("At most {} of the capacity is carried. {end}", Show::Share.text(found.goodput))],
+            conclusions: vec![format!(
+                "At most {} of the capacity is carried. {end}",
+                DisplayUnit::Share.text(found.goodput)
+            )],
             explanation: found.explain(),
             ..Answer::default()
         })

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::chart::{Chart, Shape};
-use super::field::Show;
+use super::field::DisplayUnit;
 
 const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
@@ -66,14 +66,14 @@ fn chart_json(chart: &Chart) -> Value {
     })
 }
 
-const fn unit(show: Show) -> &'static str {
+const fn unit(show: DisplayUnit) -> &'static str {
     match show {
-        Show::Micros | Show::Seconds => "time",
-        Show::Rate => "rate",
-        Show::Share => "share",
-        Show::Count | Show::Number | Show::Truth => "number",
-        Show::Bytes => "bytes",
-        Show::Bits => "bits",
+        DisplayUnit::Micros | DisplayUnit::Seconds => "time",
+        DisplayUnit::Rate => "rate",
+        DisplayUnit::Share => "share",
+        DisplayUnit::Count | DisplayUnit::Number | DisplayUnit::Truth => "number",
+        DisplayUnit::Bytes => "bytes",
+        DisplayUnit::Bits => "bits",
     }
 }
 
@@ -95,8 +95,8 @@ mod tests {
         let chart = Chart {
             title: "wait".to_owned(),
             across: "rate".to_owned(),
-            x: Show::Rate,
-            y: Show::Micros,
+            x: DisplayUnit::Rate,
+            y: DisplayUnit::Micros,
             is_log: false,
             lines,
         };

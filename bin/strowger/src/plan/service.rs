@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use strowger_plan::{Curve, Explanation, PlanError, ServiceTime, Step, units};
 
-use super::field::{At, Input, Show};
+use super::field::{DisplayUnit, Input, InputPoint};
 use super::numbers::{Numbers, plain, times};
-use super::profile::{Loaded, load};
+use super::profile::{LoadedProfile, load};
 use super::units::Unit;
 use crate::failure::Failure;
 
@@ -53,7 +53,7 @@ pub(super) struct Service<'a> {
     arguments: &'a ServiceArguments,
     /// Exponential, whatever `scv` says, as M/M/c/K has it.
     is_exponential: bool,
-    pub(super) profile: Option<Loaded>,
+    pub(super) profile: Option<LoadedProfile>,
     default_scv: Numbers,
 }
 
@@ -88,13 +88,18 @@ impl Service<'_> {
         let arguments = self.arguments;
         let name = if arguments.alpha.is_some() { "service without the socket" } else { "mean service E[X]" };
         let mut inputs = Vec::new();
-        inputs.extend(arguments.service.as_ref().map(|numbers| Input::new("service_us", name, Show::Micros, numbers)));
         inputs.extend(
-            arguments.base.as_ref().map(|numbers| Input::new("base_us", "K_sockq without load", Show::Micros, numbers)),
+            arguments.service.as_ref().map(|numbers| Input::new("service_us", name, DisplayUnit::Micros, numbers)),
+        );
+        inputs.extend(
+            arguments
+                .base
+                .as_ref()
+                .map(|numbers| Input::new("base_us", "K_sockq without load", DisplayUnit::Micros, numbers)),
         );
         if arguments.service.is_some() && !self.is_exponential {
             let scv = arguments.scv.as_ref().unwrap_or(&self.default_scv);
-            inputs.push(Input::new("scv", "variation Var[X]/E[X]²", Show::Number, scv));
+            inputs.push(Input::new("scv", "variation Var[X]/E[X]²", DisplayUnit::Number, scv));
         }
         inputs
     }
@@ -108,7 +113,7 @@ impl Service<'_> {
                     .to_owned(),
             );
         }
-        said.extend(self.profile.iter().flat_map(Loaded::says));
+        said.extend(self.profile.iter().flat_map(LoadedProfile::says));
         said
     }
 
@@ -123,7 +128,7 @@ impl Service<'_> {
     }
 
     /// X at a rate of packets.
-    pub(super) fn at(&self, at: &At, packets_per_s: f64) -> Result<ServiceTime, PlanError> {
+    pub(super) fn at(&self, at: &InputPoint, packets_per_s: f64) -> Result<ServiceTime, PlanError> {
         if let Some(loaded) = &self.profile {
             return loaded.service_at(packets_per_s);
         }
@@ -137,7 +142,7 @@ impl Service<'_> {
     }
 
     /// All but what α multiplies.
-    fn rest(&self, at: &At) -> Result<ServiceTime, PlanError> {
+    fn rest(&self, at: &InputPoint) -> Result<ServiceTime, PlanError> {
         if self.arguments.service.is_some() {
             let scv = if self.is_exponential { 1.0 } else { at.of("scv") };
             return ServiceTime::with_scv(at.of("service_us"), scv);
@@ -149,7 +154,7 @@ impl Service<'_> {
     }
 
     /// How E[X] came about, where that is more than being told.
-    pub(super) fn explain(&self, at: &At, packets_per_s: f64) -> Result<Explanation, PlanError> {
+    pub(super) fn explain(&self, at: &InputPoint, packets_per_s: f64) -> Result<Explanation, PlanError> {
         if let Some(loaded) = &self.profile {
             return loaded.explain_at(packets_per_s);
         }

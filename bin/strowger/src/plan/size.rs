@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use strowger_plan::size::{FailoverMethod, Replication};
 use strowger_plan::traffic::Calls;
-use strowger_plan::{Explain as _, Needs, Plan, PlanError, Profile, size};
+use strowger_plan::{Explain as _, Plan, PlanError, Profile, Requirements, size};
 
-use super::field::{At, Input, Show};
+use super::field::{DisplayUnit, Input, InputPoint};
 use super::numbers::{Numbers, bandwidths, counts, erlangs, plain, shares, sizes, times, times_or_none};
-use super::present::{Answer, Model, ShownArguments, present};
-use super::profile::{Loaded, load};
+use super::presentation::{Answer, DisplayArguments, Model, present};
+use super::profile::{LoadedProfile, load};
 use super::size_report::{influence, no_plan, outputs, report};
 use crate::failure::Failure;
 
@@ -29,18 +29,18 @@ const DATABASES: &str = "each member has a database, and all are copies of each 
 
 /// An input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it is.
 macro_rules! ask {
-    ($self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
-        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
+    ($self:ident, $default:ident => requirements, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |requirements, _, value| requirements.$of = value)
     };
     ($self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
         ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
     };
     (@ $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
-        Asked {
+        SizeInput {
             key: $key,
             option: $option,
             name: $name,
-            show: Show::$show,
+            show: DisplayUnit::$show,
             given: $given.as_ref(),
             default: Numbers::one($default),
             put: $put,
@@ -147,7 +147,7 @@ pub(crate) struct SizeArguments {
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = SERVER, allow_hyphen_values = true)]
     price: Option<Numbers>,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -173,20 +173,20 @@ enum ReplicationArgument {
 }
 
 /// A number that goes in, who said it, and where it goes.
-pub(super) struct Asked<'a> {
+pub(super) struct SizeInput<'a> {
     pub(super) key: &'static str,
     pub(super) option: &'static str,
     pub(super) name: &'static str,
-    pub(super) show: Show,
+    pub(super) show: DisplayUnit,
     pub(super) given: Option<&'a Numbers>,
     default: Numbers,
-    put: fn(&mut Needs, &mut Profile, f64),
+    put: fn(&mut Requirements, &mut Profile, f64),
 }
 
 pub(super) struct Sizing<'a> {
     arguments: &'a SizeArguments,
-    loaded: Loaded,
-    pub(super) asked: Vec<Asked<'a>>,
+    loaded: LoadedProfile,
+    pub(super) asked: Vec<SizeInput<'a>>,
 }
 
 impl SizeArguments {
@@ -197,115 +197,115 @@ impl SizeArguments {
     }
 
     /// All inputs, as they are shown.
-    fn asked(&self, profile: &Profile) -> Vec<Asked<'_>> {
+    fn asked(&self, profile: &Profile) -> Vec<SizeInput<'_>> {
         let mut asked = self.of_the_subscribers();
         asked.extend(self.of_the_promise());
         asked.extend(self.of_the_servers(profile));
         asked
     }
 
-    fn of_the_subscribers(&self) -> Vec<Asked<'_>> {
-        let default = Needs::default();
+    fn of_the_subscribers(&self) -> Vec<SizeInput<'_>> {
+        let default = Requirements::default();
         vec![
-            Asked {
+            SizeInput {
                 key: "subscribers",
                 option: "--subscribers",
                 name: "subscribers",
-                show: Show::Count,
+                show: DisplayUnit::Count,
                 given: Some(&self.subscribers),
                 default: Numbers::one(default.subscribers),
                 put: |needs, _, value| needs.subscribers = value,
             },
             self.calls(default.calls),
-            ask!(self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
-            ask!(self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
-            ask!(self, default => needs, further_requests,
+            ask!(self, default => requirements, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
+            ask!(self, default => requirements, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
+            ask!(self, default => requirements, further_requests,
                 "--further-requests",
                 "further_requests",
                 "requests beyond INVITE, ACK, BYE",
                 Number,
                 further_requests_per_call
             ),
-            ask!(self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
-            ask!(self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
-            ask!(self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
-            ask!(self, default => needs, challenged_calls,
+            ask!(self, default => requirements, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
+            ask!(self, default => requirements, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
+            ask!(self, default => requirements, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
+            ask!(self, default => requirements, challenged_calls,
                 "--challenged-calls",
                 "challenged_calls_share",
                 "calls challenged",
                 Share,
                 challenged_calls_share
             ),
-            ask!(self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
-            ask!(self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
-            ask!(self, default => needs, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
-            ask!(self, default => needs, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
+            ask!(self, default => requirements, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
+            ask!(self, default => requirements, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
+            ask!(self, default => requirements, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
+            ask!(self, default => requirements, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
         ]
     }
 
     /// How much is called, in the one of three ways that was chosen.
-    fn calls(&self, default: Calls) -> Asked<'_> {
+    fn calls(&self, default: Calls) -> SizeInput<'_> {
         if let Some(each) = &self.calls_each {
-            return Asked {
+            return SizeInput {
                 key: "calls_each",
                 option: "--calls-each",
                 name: "calls of each in the busy hour",
-                show: Show::Number,
+                show: DisplayUnit::Number,
                 given: Some(each),
                 default: Numbers::one(0.0),
                 put: |needs, _, value| needs.calls = Calls::PerSubscriber(value),
             };
         }
         if let Some(all) = &self.bhca {
-            return Asked {
+            return SizeInput {
                 key: "bhca",
                 option: "--bhca",
                 name: "calls in the busy hour",
-                show: Show::Count,
+                show: DisplayUnit::Count,
                 given: Some(all),
                 default: Numbers::one(0.0),
                 put: |needs, _, value| needs.calls = Calls::Total(value),
             };
         }
         let (Calls::Erlangs(each) | Calls::PerSubscriber(each) | Calls::Total(each)) = default;
-        Asked {
+        SizeInput {
             key: "erlangs",
             option: "--erlangs",
             name: "erlangs of each",
-            show: Show::Number,
+            show: DisplayUnit::Number,
             given: self.erlangs.as_ref(),
             default: Numbers::one(each),
             put: |needs, _, value| needs.calls = Calls::Erlangs(value),
         }
     }
 
-    fn of_the_promise(&self) -> Vec<Asked<'_>> {
-        let default = Needs::default();
+    fn of_the_promise(&self) -> Vec<SizeInput<'_>> {
+        let default = Requirements::default();
         vec![
-            ask!(self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability),
-            ask!(self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
-            ask!(self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
-            ask!(self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
-            ask!(self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
-            ask!(self, default => needs, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
-            ask!(self, default => needs, replicated_within,
+            ask!(self, default => requirements, availability, "--availability", "availability_asked", "available", Share, availability),
+            ask!(self, default => requirements, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
+            ask!(self, default => requirements, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
+            ask!(self, default => requirements, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
+            ask!(self, default => requirements, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
+            ask!(self, default => requirements, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
+            ask!(self, default => requirements, replicated_within,
                 "--replicated-within",
                 "replication_s",
                 "others know a registration after",
                 Seconds,
                 replication_s
             ),
-            ask!(self, default => needs, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
+            ask!(self, default => requirements, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
         ]
     }
 
-    fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
-        let (server, default) = (&profile.server, Needs::default());
-        let cores = Asked {
+    fn of_the_servers(&self, profile: &Profile) -> Vec<SizeInput<'_>> {
+        let (server, default) = (&profile.server, Requirements::default());
+        let cores = SizeInput {
             key: "server_cores",
             option: "--cores",
             name: "cores of a server",
-            show: Show::Count,
+            show: DisplayUnit::Count,
             given: self.cores.as_ref(),
             default: Numbers::one(f64::from(server.cores)),
             put: put_cores,
@@ -314,7 +314,7 @@ impl SizeArguments {
             cores,
             ask!(self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes),
             ask!(self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s),
-            ask!(self, default => needs, connections,
+            ask!(self, default => requirements, connections,
                 "--connections",
                 "server_connections",
                 "its connections, at most",
@@ -328,7 +328,7 @@ impl SizeArguments {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was read as a count")]
-fn put_cores(_: &mut Needs, profile: &mut Profile, value: f64) {
+fn put_cores(_: &mut Requirements, profile: &mut Profile, value: f64) {
     profile.server.cores = value.min(f64::from(u32::MAX)) as u32;
 }
 
@@ -356,8 +356,8 @@ impl Model for Sizing<'_> {
         said
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
-        let (mut needs, mut profile) = (Needs::default(), self.loaded.profile.clone());
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
+        let (mut needs, mut profile) = (Requirements::default(), self.loaded.profile.clone());
         for asked in &self.asked {
             (asked.put)(&mut needs, &mut profile, at.of(asked.key));
         }
@@ -378,7 +378,7 @@ impl Model for Sizing<'_> {
             Ok(plan) => Ok(self.planned(at, &plan)),
             Err(error @ PlanError::NoPlan { .. }) => Ok(Answer {
                 outputs: outputs(None),
-                no: Some(format!("{error}; {}", error.remedy())),
+                rejection: Some(format!("{error}; {}", error.remedy())),
                 report: Some(no_plan(self, at, &error)),
                 ..Answer::default()
             }),
@@ -388,10 +388,10 @@ impl Model for Sizing<'_> {
 }
 
 impl Sizing<'_> {
-    fn planned(&self, at: &At, plan: &Plan) -> Answer {
+    fn planned(&self, at: &InputPoint, plan: &Plan) -> Answer {
         let mut answer = Answer {
             outputs: outputs(Some(plan)),
-            says: plan
+            conclusions: plan
                 .caveats
                 .iter()
                 .cloned()
@@ -410,9 +410,9 @@ impl Sizing<'_> {
             ("sensitivities", json!(plan.sensitivities)),
             ("failover", json!(plan.failover)),
             ("work", json!(plan.work)),
-            ("storm", json!(plan.storm)),
-            ("failover_method", json!(plan.needs.failover)),
-            ("replication", json!(plan.needs.replication)),
+            ("storm", json!(plan.avalanche)),
+            ("failover_method", json!(plan.requirements.failover)),
+            ("replication", json!(plan.requirements.replication)),
             ("assumed", json!(assumed)),
             ("profile", json!(plan.profile.name)),
         ];

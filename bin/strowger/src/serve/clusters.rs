@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use strowger_balancer::{Partition, SLOTS, Slot, SlotLoads, Wish, even_out};
+use strowger_balancer::{Partition, SLOTS, Slot, SlotLoads, WeightedCluster, solve_weights};
 use strowger_control::config::{Config, SecondStage};
-use strowger_control::protocol::{ClusterShare, Clusters, Reweighing, Share};
+use strowger_control::protocol::{ClusterShare, Clusters, Share, WeightProposal};
 use strowger_shard::Snapshot;
 
 use super::Server;
@@ -26,7 +26,7 @@ impl Server {
     pub(super) fn note_move(&mut self, next: &Snapshot) -> String {
         let before = |snapshot: &Snapshot| {
             let clusters = snapshot.clusters.as_ref()?;
-            clusters.before.clone().map(|before| (before, clusters.partition.clone()))
+            clusters.previous.clone().map(|before| (before, clusters.partition.clone()))
         };
         let (was, will) = (before(&self.snapshot), before(next));
         let mut warning = String::new();
@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// What they have now, and would have.
-    pub(super) fn clusters(&self, reweighing: &Reweighing) -> Result<Clusters, String> {
+    pub(super) fn clusters(&self, reweighing: &WeightProposal) -> Result<Clusters, String> {
         if !self.config.is_first_stage() {
             return Err(refusal(&self.config));
         }
@@ -116,14 +116,14 @@ fn refusal(config: &Config) -> String {
 }
 
 /// The weights that are thought of, where any are.
-fn weights(all: &[SecondStage], reweighing: &Reweighing, loads: &SlotLoads) -> Option<Vec<u16>> {
+fn weights(all: &[SecondStage], reweighing: &WeightProposal, loads: &SlotLoads) -> Option<Vec<u16>> {
     if reweighing.even {
         let wish = |cluster: &SecondStage| cluster.members.len().max(1) as f64;
-        let wishes: Vec<Wish<'_>> = all
+        let wishes: Vec<WeightedCluster<'_>> = all
             .iter()
-            .map(|cluster| Wish { name: &cluster.name, weight: cluster.weight, part: wish(cluster) })
+            .map(|cluster| WeightedCluster { name: &cluster.name, weight: cluster.weight, share: wish(cluster) })
             .collect();
-        return Some(even_out(&wishes, |slot| u64::from(loads.requests(slot))));
+        return Some(solve_weights(&wishes, |slot| u64::from(loads.requests(slot))));
     }
     let named = |cluster: &SecondStage| reweighing.weights.iter().find(|(name, _)| *name == cluster.name);
     let weight = |cluster: &SecondStage| named(cluster).map_or(cluster.weight, |(_, weight)| *weight);

@@ -4,7 +4,7 @@ use strowger_control::protocol::{ChangedTarget, Request, Target, Targets};
 use strowger_shard::Snapshot;
 
 use super::Server;
-use crate::balancing::Found;
+use crate::balancing::TargetMatch;
 use crate::status;
 
 /// How long a change lasts.
@@ -46,27 +46,27 @@ impl Server {
             }
             Request::AddTarget(new) => {
                 let is_kept = self.balancing.add(&self.config, &self.users, new)?;
-                self.take_up(is_kept);
+                self.publish_change(is_kept);
                 let found = self.balancing.find(&format!("{}/{}", new.set, new.uri))?;
                 tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has one more target");
                 (found, if is_kept { KEPT } else { UNTIL_RELOAD })
             }
             Request::RemoveTarget { target } => {
                 let found = self.balancing.find(target)?;
-                let before = self.told(&found);
+                let before = self.target_status(&found);
                 let is_kept = self.balancing.remove(&self.config, &self.users, &found)?;
-                self.take_up(is_kept);
+                self.publish_change(is_kept);
                 tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has a target no more");
                 let lasts = if is_kept { KEPT } else { UNTIL_RELOAD };
                 return Ok(Box::new(ChangedTarget { target: before, lasts: lasts.to_owned() }));
             }
             _ => return Err("that changes no target".to_owned()),
         };
-        Ok(Box::new(ChangedTarget { target: self.told(&found), lasts: lasts.to_owned() }))
+        Ok(Box::new(ChangedTarget { target: self.target_status(&found), lasts: lasts.to_owned() }))
     }
 
     /// Has the shards know what was changed, in the database or here.
-    fn take_up(&mut self, is_in_database: bool) {
+    fn publish_change(&mut self, is_in_database: bool) {
         if is_in_database {
             self.follow();
         } else {
@@ -88,7 +88,7 @@ impl Server {
         self.publish(Snapshot { routes, clusters, ..Snapshot::clone(&self.snapshot) });
     }
 
-    fn told(&self, found: &Found) -> Target {
+    fn target_status(&self, found: &TargetMatch) -> Target {
         let id = found.id.to_string();
         let targets = self.balancing.targets(self.clock.now(), Some(&found.set), &[]);
         targets.into_iter().find(|target| target.id == id).unwrap_or_else(|| Target {

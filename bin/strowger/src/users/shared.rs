@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use strowger_control::protocol;
 use strowger_sql::DatabaseUrl;
-use strowger_store::{Anywhere, Copied, Copier, StoreError, UserStore};
+use strowger_store::{AnyBackend, Replicator, StoreError, SyncResult, UserStore};
 
-use crate::trouble::Trouble;
+use crate::database_failure::DatabaseFailure;
 
 /// How often the database is asked what is new, and how soon after a failure.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -24,7 +24,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct SharedUsers {
     urls: Vec<DatabaseUrl>,
     path: PathBuf,
-    trouble: Arc<Trouble>,
+    trouble: Arc<DatabaseFailure>,
     /// Who asks to look now is told when that is done.
     look: SyncSender<SyncSender<()>>,
 }
@@ -46,7 +46,7 @@ impl SharedUsers {
 
     /// Brings the file up to date, if the database answers, and goes on to do so.
     fn start(urls: Vec<DatabaseUrl>, path: PathBuf) -> Result<Self, StoreError> {
-        let copier = Copier::new(&urls, &path)?;
+        let copier = Replicator::new(&urls, &path)?;
         let trouble = Arc::default();
         let mut follower =
             Follower { copier, path: path.clone(), refused: BTreeSet::new(), trouble: Arc::clone(&trouble) };
@@ -66,7 +66,7 @@ impl SharedUsers {
     }
 
     /// Where commands write.
-    pub(crate) fn store(&self) -> Result<UserStore<Anywhere>, StoreError> {
+    pub(crate) fn store(&self) -> Result<UserStore<AnyBackend>, StoreError> {
         Ok(UserStore::connect(&self.urls)?.into())
     }
 
@@ -77,11 +77,11 @@ impl SharedUsers {
 
 /// The thread's side.
 struct Follower {
-    copier: Copier,
+    copier: Replicator,
     path: PathBuf,
     /// Rows that were left out; the same is not reported twice.
     refused: BTreeSet<String>,
-    trouble: Arc<Trouble>,
+    trouble: Arc<DatabaseFailure>,
 }
 
 impl Follower {
@@ -103,9 +103,9 @@ impl Follower {
 
     /// False where it failed.
     fn look(&mut self) -> bool {
-        match self.copier.follow() {
+        match self.copier.sync() {
             Ok(copied) => {
-                if let Copied::New { refused } = copied {
+                if let SyncResult::Updated { refused } = copied {
                     self.report_refused(refused);
                 }
                 if let Some(lasted) = self.trouble.end() {

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use clap::Args;
 use strowger_control::config::{Config, ConfigSource, Watch};
-use strowger_watch::{Event, Key, Plan, Until, Zone};
+use strowger_watch::{Event, Plan, StopWhen, TsigKey, Zone};
 
 use crate::failure::Failure;
 use crate::log;
@@ -36,16 +36,16 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Resul
     keep(plan::of(watch), (&zone, watch), arguments)
 }
 
-fn read_key(watch: &Watch) -> Result<Key, String> {
+fn read_key(watch: &Watch) -> Result<TsigKey, String> {
     let shown = watch.key_file.display();
     let text = std::fs::read_to_string(&watch.key_file)
         .map_err(|error| format!("{shown} cannot be read: {error}; name the key that the name server has too"))?;
-    Key::parse(&text).map_err(|why| format!("{shown}: {why}"))
+    TsigKey::parse(&text).map_err(|why| format!("{shown}: {why}"))
 }
 
 /// Keeps the zone until something ends it.
 fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) -> Result<(), Failure> {
-    let until = if arguments.once { Until::Settled } else { Until::Stopped };
+    let until = if arguments.once { StopWhen::Settled } else { StopWhen::Stopped };
     let mut failed = None;
     let mut is_last_kept = false;
     let tell = |plan: &Plan, event: Event| {
@@ -55,7 +55,7 @@ fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) 
             return ControlFlow::Break(());
         }
         match event {
-            Event::Silent if arguments.once => failed = Some(Failure::No(report::silence(watch))),
+            Event::Unreachable if arguments.once => failed = Some(Failure::No(report::silence(watch))),
             Event::Refused { why } if arguments.once => failed = Some(Failure::No(why)),
             Event::LastKept { .. } => is_last_kept = true,
             _ => {}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strowger_control::config::values::Listen;
 use strowger_control::config::{Watch, WatchedRecord};
-use strowger_watch::{Data, Entry, Kind, Plan, RecordSet, Server, Transport};
+use strowger_watch::{Entry, Kind, Plan, RecordData, RecordSet, Server, Transport};
 
 /// How soon it is tried again where the name server did not answer, or refused.
 const RETRY: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ pub(super) fn of(watch: &Watch) -> Plan {
     let mut plan = Plan {
         servers: Vec::new(),
         sets: Vec::new(),
-        probe: watch.probe.told(),
+        probe: watch.probe.to_balancer(),
         refresh: watch.refresh.0,
         retry: RETRY.min(watch.refresh.0),
     };
@@ -30,7 +30,7 @@ pub(super) fn of(watch: &Watch) -> Plan {
     for record in &watch.records {
         let (Some(target), Some(address)) = (&record.target, record.address) else { continue };
         if target.is_in(&watch.zone) {
-            let (kind, data) = (kind_of(address), Data::Address(address));
+            let (kind, data) = (kind_of(address), RecordData::Address(address));
             let set = set(&mut plan, &target.0, kind, ttl_s);
             // One host may have several ports, and its address may be watched besides.
             if set.entries.iter().all(|entry| entry.data != data) {
@@ -55,14 +55,14 @@ fn server(plan: &mut Plan, Listen { transport, address }: Listen) -> usize {
 }
 
 /// What the record itself says.
-fn data(record: &WatchedRecord) -> Option<(Kind, Data)> {
+fn data(record: &WatchedRecord) -> Option<(Kind, RecordData)> {
     let WatchedRecord { target, port, priority, weight, address, .. } = record;
     match target {
         Some(target) => {
             let (priority, weight, port, target) = (*priority, *weight, *port, target.0.clone());
-            Some((Kind::Srv, Data::Service { priority, weight, port, target }))
+            Some((Kind::Srv, RecordData::Service { priority, weight, port, target }))
         }
-        None => address.map(|address| (kind_of(address), Data::Address(address))),
+        None => address.map(|address| (kind_of(address), RecordData::Address(address))),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use strowger_control::config::Watch;
-use strowger_watch::{Data, Event, Plan, RecordSet};
+use strowger_watch::{Event, Plan, RecordData, RecordSet};
 
 use crate::utc;
 
@@ -29,8 +29,8 @@ pub(super) fn log(plan: &Plan, watch: &Watch, event: &Event) -> io::Result<()> {
             "{}: somebody else has put back {data}, whose server is dead; it is left there",
             set_of(plan, *set)
         ),
-        Event::Silent => tracing::error!("{}: the zone stays as it is; trying again", silence(watch)),
-        Event::Answers => tracing::info!("the name server answers again"),
+        Event::Unreachable => tracing::error!("{}: the zone stays as it is; trying again", silence(watch)),
+        Event::Reachable => tracing::info!("the name server answers again"),
         Event::Refused { why } => tracing::error!("{why}; trying again"),
     }
     Ok(())
@@ -68,13 +68,13 @@ fn to_json(plan: &Plan, event: &Event) -> Value {
         }
         Event::LastKept { set } => of_set("last-kept", *set, json!({})),
         Event::PutBack { set, data } => of_set("put-back", *set, json!({ "record": data.to_string() })),
-        Event::Silent => json!({ "time": time, "event": "silent" }),
-        Event::Answers => json!({ "time": time, "event": "answers" }),
+        Event::Unreachable => json!({ "time": time, "event": "silent" }),
+        Event::Reachable => json!({ "time": time, "event": "answers" }),
         Event::Refused { why } => json!({ "time": time, "event": "refused", "why": why }),
     }
 }
 
-fn shown(data: &[Data]) -> Vec<String> {
+fn shown(data: &[RecordData]) -> Vec<String> {
     data.iter().map(ToString::to_string).collect()
 }
 

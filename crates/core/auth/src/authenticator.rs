@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_foundation::{KeyRing, Timestamp};
-use strowger_message::{HeaderName, Message, Reply, Uri};
+use strowger_message::{HeaderName, Message, ResponseBuilder, Uri};
 
-use crate::credentials::{self, ClientQop, Credentials, Found};
-use crate::hash::{Covered, Ha1, Hex, Protection, ha2, response_with};
+use crate::credentials::{self, ClientQop, Credentials, CredentialsResult};
+use crate::hash::{DigestInput, Ha1, Hex, Protection, ha2, response_with};
 use crate::nonce::NonceId;
 use crate::window::{NonceWindows, WindowStats, is_aged};
 use crate::{Algorithm, Policy, Qop};
@@ -57,12 +57,12 @@ pub struct Authenticator {
     dummies: KeyRing,
     windows: Arc<NonceWindows>,
     /// The H(A2) of the last REGISTER: in one domain it is that of all.
-    last: RefCell<Option<KnownHa2>>,
+    last: RefCell<Option<Ha2Cache>>,
 }
 
 /// An H(A2) and what it is of.
 #[derive(Debug)]
-struct KnownHa2 {
+struct Ha2Cache {
     algorithm: Algorithm,
     uri: Box<[u8]>,
     hex: Hex,
@@ -98,9 +98,9 @@ impl Authenticator {
         ha1: impl FnOnce(&[u8], Algorithm) -> Option<Ha1>,
     ) -> Verdict {
         let credentials = match credentials::find_for(policy, message.head(), header, realm) {
-            Found::Nothing => return Verdict::Challenge { stale: false },
-            Found::Broken => return Verdict::Malformed,
-            Found::Digest(credentials) => credentials,
+            CredentialsResult::Nothing => return Verdict::Challenge { stale: false },
+            CredentialsResult::Malformed => return Verdict::Malformed,
+            CredentialsResult::Digest(credentials) => credentials,
         };
         let algorithm = credentials.algorithm;
         let Some(theirs) = Hex::read(algorithm, &credentials.response) else { return Verdict::Malformed };
@@ -110,7 +110,7 @@ impl Authenticator {
         }
         let user = ha1(&credentials.username, algorithm).filter(|ha1| ha1.fits(algorithm));
         let ours = user.unwrap_or_else(|| self.dummy(&credentials, realm));
-        let covered = credentials.covered(message.method().as_bytes(), message.body());
+        let covered = credentials.digest_input(message.method().as_bytes(), message.body());
         let ours = response_with(algorithm, &ours, &covered, &self.ha2(algorithm, &covered));
         //= rfc7616#3.3
         // Who does not know the password is never told that only the nonce was wrong.
@@ -130,9 +130,9 @@ impl Authenticator {
         &self,
         now: Timestamp,
         policy: &Policy,
-        reply: Reply<'b>,
+        reply: ResponseBuilder<'b>,
         challenge: &Challenge<'_>,
-    ) -> Reply<'b> {
+    ) -> ResponseBuilder<'b> {
         let Challenge { header, realm, stale, request } = *challenge;
         let nonce = self.windows.issue(now, request).to_text(&self.nonces, self.windows.seed());
         let realm = quoted(realm);
@@ -150,11 +150,11 @@ impl Authenticator {
             let of_last =
                 last.iter().fold(name.len().saturating_add(OF_FIELD), |sum, part| sum.saturating_add(part.len()));
             let limit = reply.limit();
-            reply = reply.within(limit.saturating_sub(of_last));
+            reply = reply.with_limit(limit.saturating_sub(of_last));
             for algorithm in between {
                 reply = reply.optional(name, &parts(*algorithm));
             }
-            reply = reply.within(limit).optional(name, &last);
+            reply = reply.with_limit(limit).optional(name, &last);
         }
         reply
     }
@@ -165,7 +165,7 @@ impl Authenticator {
         self.windows.stats()
     }
 
-    fn ha2(&self, algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
+    fn ha2(&self, algorithm: Algorithm, covered: &DigestInput<'_>) -> Hex {
         if covered.method != b"REGISTER" || matches!(covered.protection, Protection::AuthInt { .. }) {
             return ha2(algorithm, covered);
         }
@@ -174,7 +174,7 @@ impl Authenticator {
             Some(known) if known.algorithm == algorithm && *known.uri == *covered.uri => known.hex,
             _ => {
                 let hex = ha2(algorithm, covered);
-                *last = Some(KnownHa2 { algorithm, uri: covered.uri.into(), hex });
+                *last = Some(Ha2Cache { algorithm, uri: covered.uri.into(), hex });
                 hex
             }
         }
@@ -186,7 +186,7 @@ impl Authenticator {
         let Some(id) = NonceId::from_text(&credentials.nonce, &self.nonces, windows.seed()) else {
             return windows.use_foreign(now, age, (&credentials.nonce, &self.nonces), nc);
         };
-        let shared = windows.shares();
+        let shared = windows.nonce_sharing();
         if is_aged(&id, now, age) || shared.is_some_and(|shared| !shared.is_known(id)) {
             return false;
         }

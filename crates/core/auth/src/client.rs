@@ -3,7 +3,7 @@
 use strowger_message::{AuthParams, AuthScheme, unquote};
 
 use crate::Algorithm;
-use crate::hash::{Covered, Ha1, Protection, response};
+use crate::hash::{DigestInput, Ha1, Protection, response};
 
 /// What proves the user.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ pub struct Request<'a> {
 
 /// Why a challenge cannot be answered. The peer is to blame for all but the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswerable {
+pub enum ChallengeError {
     /// The scheme is not Digest.
     Scheme,
     /// The algorithm is none that is known.
@@ -56,7 +56,7 @@ pub enum Unanswerable {
     Ha1,
 }
 
-impl core::fmt::Display for Unanswerable {
+impl core::fmt::Display for ChallengeError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Scheme => "the challenge is not of the Digest scheme",
@@ -68,7 +68,7 @@ impl core::fmt::Display for Unanswerable {
     }
 }
 
-impl core::error::Error for Unanswerable {}
+impl core::error::Error for ChallengeError {}
 
 /// The algorithm that a challenge asks for; `None` where it is no Digest that can be answered. Of several challenges the
 /// first that has one is to be answered (RFC 8760 §2.4).
@@ -84,22 +84,22 @@ pub fn algorithm(challenge: &AuthParams<'_>) -> Option<Algorithm> {
 ///
 /// # Errors
 /// [`Unanswerable`]; `out` is then as it was.
-pub fn respond(out: &mut Vec<u8>, challenge: &AuthParams<'_>, request: &Request<'_>) -> Result<(), Unanswerable> {
+pub fn respond(out: &mut Vec<u8>, challenge: &AuthParams<'_>, request: &Request<'_>) -> Result<(), ChallengeError> {
     if challenge.scheme != AuthScheme::Digest {
-        return Err(Unanswerable::Scheme);
+        return Err(ChallengeError::Scheme);
     }
-    let algorithm = algorithm(challenge).ok_or(Unanswerable::Algorithm)?;
-    let quoted_realm = challenge.value("realm").ok_or(Unanswerable::Incomplete)?;
-    let quoted_nonce = challenge.value("nonce").ok_or(Unanswerable::Incomplete)?;
+    let algorithm = algorithm(challenge).ok_or(ChallengeError::Algorithm)?;
+    let quoted_realm = challenge.value("realm").ok_or(ChallengeError::Incomplete)?;
+    let quoted_nonce = challenge.value("nonce").ok_or(ChallengeError::Incomplete)?;
     let (realm, nonce) = (unquote(quoted_realm), unquote(quoted_nonce));
     let ha1 = match request.secret {
         Secret::Password(password) => Ha1::compute(algorithm, request.username, &realm, password),
         Secret::Ha1(ha1) if ha1.fits(algorithm) => *ha1,
-        Secret::Ha1(_) => return Err(Unanswerable::Ha1),
+        Secret::Ha1(_) => return Err(ChallengeError::Ha1),
     };
     let nc = format!("{:08x}", request.nc);
     let protection = protection(challenge, request, nc.as_bytes())?;
-    let covered = Covered { method: request.method, uri: request.uri, nonce: &nonce, protection };
+    let covered = DigestInput { method: request.method, uri: request.uri, nonce: &nonce, protection };
     let response = response(algorithm, &ha1, &covered).to_hex();
 
     out.extend_from_slice(b"Digest username=");
@@ -130,7 +130,7 @@ fn protection<'a>(
     challenge: &AuthParams<'_>,
     request: &Request<'a>,
     nc: &'a [u8],
-) -> Result<Protection<'a>, Unanswerable> {
+) -> Result<Protection<'a>, ChallengeError> {
     let Some(offered) = challenge.value("qop").map(unquote) else { return Ok(Protection::Legacy) };
     let offers = |name: &[u8]| strowger_message::split_list(&offered).any(|qop| qop.eq_ignore_ascii_case(name));
     let (auth, auth_int) = (offers(b"auth"), offers(b"auth-int"));
@@ -138,7 +138,7 @@ fn protection<'a>(
     if auth_int && (request.cover_body || !auth) {
         return Ok(Protection::AuthInt { nc, cnonce, body: request.body });
     }
-    if auth { Ok(Protection::Auth { nc, cnonce }) } else { Err(Unanswerable::Qop) }
+    if auth { Ok(Protection::Auth { nc, cnonce }) } else { Err(ChallengeError::Qop) }
 }
 
 fn push(out: &mut Vec<u8>, parts: &[&[u8]]) {

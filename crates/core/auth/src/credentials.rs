@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use strowger_message::{AuthParams, AuthScheme, Head, HeaderName, trim, unquote};
 
-use crate::hash::{Covered, Protection};
+use crate::hash::{DigestInput, Protection};
 use crate::{Algorithm, Policy, hex};
 
 /// What a request has to show for itself.
-pub(crate) enum Found<'a> {
+pub(crate) enum CredentialsResult<'a> {
     /// Nothing that answers a challenge of ours.
     Nothing,
     /// Broken Digest credentials, and no good ones.
-    Broken,
+    Malformed,
     /// The credentials to judge.
     Digest(Credentials<'a>),
 }
@@ -31,12 +31,12 @@ pub(crate) struct Credentials<'a> {
 /// The quality of protection that the client chose.
 pub(crate) enum ClientQop<'a> {
     Legacy,
-    Auth(Count<'a>),
-    AuthInt(Count<'a>),
+    Auth(NonceCount<'a>),
+    AuthInt(NonceCount<'a>),
 }
 
 /// `nc` and `cnonce`.
-pub(crate) struct Count<'a> {
+pub(crate) struct NonceCount<'a> {
     pub(crate) nc: u32,
     nc_text: Cow<'a, [u8]>,
     cnonce: Cow<'a, [u8]>,
@@ -45,21 +45,27 @@ pub(crate) struct Count<'a> {
 /// The credentials in `header` fields for `realm` with the algorithm that stands first in the policy. Other schemes,
 /// other realms and algorithms that are not offered are none of ours: a request may carry credentials for several proxies.
 //= rfc3261#22.3
-pub(crate) fn find_for<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, realm: &[u8]) -> Found<'a> {
+pub(crate) fn find_for<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+    header: HeaderName,
+    realm: &[u8],
+) -> CredentialsResult<'a> {
     let mut best: Option<(usize, Algorithm, Directives<'a>)> = None;
     let mut broken = false;
     for value in head.all(header) {
-        let directives = match Directives::read_usual(value).map_or_else(|| Directives::read(value), Given::Digest) {
-            Given::Digest(directives) => directives,
-            Given::Broken => {
+        let directives = match Directives::read_fast(value).map_or_else(|| Directives::read(value), HeaderValue::Digest)
+        {
+            HeaderValue::Digest(directives) => directives,
+            HeaderValue::Malformed => {
                 broken = true;
                 continue;
             }
-            Given::Other => continue,
+            HeaderValue::Other => continue,
         };
         // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
         let is_empty = matches!(directives.response, Some(b"" | b"\"\""));
-        if is_empty || directives.realm.is_none_or(|named| *directives.said(named) != *realm) {
+        if is_empty || directives.realm.is_none_or(|named| *directives.unquote(named) != *realm) {
             continue;
         }
         let Some(named) = directives.algorithm() else { continue };
@@ -70,22 +76,22 @@ pub(crate) fn find_for<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName,
         }
     }
     match best.map(|(_, algorithm, directives)| directives.into_credentials(algorithm)) {
-        Some(Some(credentials)) => Found::Digest(credentials),
-        Some(None) => Found::Broken,
-        None if broken => Found::Broken,
-        None => Found::Nothing,
+        Some(Some(credentials)) => CredentialsResult::Digest(credentials),
+        Some(None) => CredentialsResult::Malformed,
+        None if broken => CredentialsResult::Malformed,
+        None => CredentialsResult::Nothing,
     }
 }
 
 impl Credentials<'_> {
     /// What the response must have been computed over.
-    pub(crate) fn covered<'c>(&'c self, method: &'c [u8], body: &'c [u8]) -> Covered<'c> {
+    pub(crate) fn digest_input<'c>(&'c self, method: &'c [u8], body: &'c [u8]) -> DigestInput<'c> {
         let protection = match &self.qop {
             ClientQop::Legacy => Protection::Legacy,
             ClientQop::Auth(count) => Protection::Auth { nc: &count.nc_text, cnonce: &count.cnonce },
             ClientQop::AuthInt(count) => Protection::AuthInt { nc: &count.nc_text, cnonce: &count.cnonce, body },
         };
-        Covered { method, uri: &self.uri, nonce: &self.nonce, protection }
+        DigestInput { method, uri: &self.uri, nonce: &self.nonce, protection }
     }
 
     /// The nonce count; `None` where the credentials have none.
@@ -98,10 +104,10 @@ impl Credentials<'_> {
 }
 
 /// What a value of the header is.
-enum Given<'a> {
+enum HeaderValue<'a> {
     Digest(Directives<'a>),
     /// A Digest that breaks the grammar.
-    Broken,
+    Malformed,
     /// Of another scheme.
     Other,
 }
@@ -110,7 +116,7 @@ enum Given<'a> {
 #[derive(Default)]
 struct Directives<'a> {
     /// The values are what they say: without quotes, and nothing in them was escaped.
-    is_said: bool,
+    is_unescaped: bool,
     username: Option<&'a [u8]>,
     username_ext: Option<&'a [u8]>,
     realm: Option<&'a [u8]>,
@@ -130,9 +136,9 @@ const MAX_NAME: usize = b"username*".len();
 impl<'a> Directives<'a> {
     /// Reads a value as nearly all clients write it: known names in lower case, no white space but behind commas, nothing escaped.
     /// `None` where it is written otherwise, which is no less valid.
-    fn read_usual(value: &'a [u8]) -> Option<Self> {
+    fn read_fast(value: &'a [u8]) -> Option<Self> {
         let mut rest = value.strip_prefix(b"Digest ")?;
-        let mut directives = Self { is_said: true, ..Self::default() };
+        let mut directives = Self { is_unescaped: true, ..Self::default() };
         loop {
             let (name, behind) = rest.split_at_checked(find(rest, [b'=', b'='])?)?;
             let slot = directives.slot(name)?;
@@ -158,18 +164,18 @@ impl<'a> Directives<'a> {
     }
 
     /// Reads any value.
-    fn read(value: &'a [u8]) -> Given<'a> {
+    fn read(value: &'a [u8]) -> HeaderValue<'a> {
         let mut directives = Self::default();
         match AuthParams::read_each(value, |name, value| directives.set(name, value)) {
-            Some(params) if params.scheme == AuthScheme::Digest => Given::Digest(directives),
-            None if says_digest(value) => Given::Broken,
-            _ => Given::Other,
+            Some(params) if params.scheme == AuthScheme::Digest => HeaderValue::Digest(directives),
+            None if says_digest(value) => HeaderValue::Malformed,
+            _ => HeaderValue::Other,
         }
     }
 
     /// What one of the values says.
-    fn said(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.is_said { Cow::Borrowed(value) } else { unquote(value) }
+    fn unquote(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.is_unescaped { Cow::Borrowed(value) } else { unquote(value) }
     }
 
     /// Directives that nobody knows are ignored (RFC 7616 §3.4).
@@ -210,7 +216,7 @@ impl<'a> Directives<'a> {
     //= rfc7616#3.4
     /// The algorithm; MD5 where none is named.
     fn algorithm(&self) -> Option<Algorithm> {
-        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&self.said(name)))
+        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&self.unquote(name)))
     }
 
     /// `None` where something required is missing, repeated or improper.
@@ -220,15 +226,15 @@ impl<'a> Directives<'a> {
             return None;
         }
         let username = match (self.username, self.username_ext) {
-            (Some(username), None) => self.said(username),
-            (None, Some(extended)) => Cow::Owned(decode_extended(&self.said(extended))?),
+            (Some(username), None) => self.unquote(username),
+            (None, Some(extended)) => Cow::Owned(decode_extended(&self.unquote(extended))?),
             _ => return None,
         };
         let count = |nc: Option<&'a [u8]>, cnonce: Option<&'a [u8]>| {
-            let (nc_text, cnonce) = (self.said(nc?), self.said(cnonce?));
-            Some(Count { nc: parse_nc(&nc_text)?, nc_text, cnonce })
+            let (nc_text, cnonce) = (self.unquote(nc?), self.unquote(cnonce?));
+            Some(NonceCount { nc: parse_nc(&nc_text)?, nc_text, cnonce })
         };
-        let qop = self.qop.map(|qop| self.said(qop));
+        let qop = self.qop.map(|qop| self.unquote(qop));
         let qop = match qop.as_deref() {
             // Only MD5 has clients that were there before `qop` (RFC 3261 §22.4).
             None if algorithm == Algorithm::Md5 => ClientQop::Legacy,
@@ -236,7 +242,7 @@ impl<'a> Directives<'a> {
             Some(qop) if qop.eq_ignore_ascii_case(b"auth-int") => ClientQop::AuthInt(count(self.nc, self.cnonce)?),
             _ => return None,
         };
-        let (nonce, uri, response) = (self.said(self.nonce?), self.said(self.uri?), self.said(self.response?));
+        let (nonce, uri, response) = (self.unquote(self.nonce?), self.unquote(self.uri?), self.unquote(self.response?));
         Some(Credentials { algorithm, username, nonce, uri, response, qop })
     }
 }

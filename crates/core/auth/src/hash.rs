@@ -59,7 +59,7 @@ impl fmt::Debug for Ha1 {
 
 /// What a response is computed over, all of it unquoted.
 #[derive(Clone, Copy, Debug)]
-pub struct Covered<'a> {
+pub struct DigestInput<'a> {
     /// The method of the request.
     pub method: &'a [u8],
     /// `uri` of the credentials.
@@ -95,8 +95,8 @@ pub enum Protection<'a> {
 
 //= rfc7616#3.4.3
 /// H(A2), as it goes into the response.
-pub(crate) fn ha2(algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
-    let Covered { method, uri, protection, .. } = *covered;
+pub(crate) fn ha2(algorithm: Algorithm, covered: &DigestInput<'_>) -> Hex {
+    let DigestInput { method, uri, protection, .. } = *covered;
     match protection {
         Protection::Legacy | Protection::Auth { .. } => hash_joined(algorithm, &[method, uri]).to_hex(),
         Protection::AuthInt { body, .. } => {
@@ -108,13 +108,13 @@ pub(crate) fn ha2(algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
 
 //= rfc7616#3.4.1
 /// The value of `response`.
-pub(crate) fn response(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>) -> Hash {
+pub(crate) fn response(algorithm: Algorithm, ha1: &Ha1, covered: &DigestInput<'_>) -> Hash {
     response_with(algorithm, ha1, covered, &ha2(algorithm, covered))
 }
 
 /// The same where the [`ha2`] is known.
-pub(crate) fn response_with(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>, a2: &Hex) -> Hash {
-    let Covered { nonce, protection, .. } = *covered;
+pub(crate) fn response_with(algorithm: Algorithm, ha1: &Ha1, covered: &DigestInput<'_>, a2: &Hex) -> Hash {
+    let DigestInput { nonce, protection, .. } = *covered;
     let ha1 = ha1.0.to_hex();
     match protection {
         //= rfc2617#3.2.2.1

@@ -25,21 +25,21 @@
 )]
 
 mod authenticator;
+mod base32;
 pub mod client;
 mod credentials;
-mod digits;
 mod hash;
 mod hex;
 mod nonce;
+mod nonce_sharing;
 mod policy;
-mod shared;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use authenticator::{Authenticator, Challenge, Username, Verdict};
-pub use hash::{Covered, Ha1, Protection};
+pub use hash::{DigestInput, Ha1, Protection};
 pub use nonce::NONCE_WINDOW;
+pub use nonce_sharing::{Issuer, USES_INTERVAL};
 pub use policy::{Algorithm, Network, Policy, Qop};
-pub use shared::{Issuer, USES_EVERY};
 pub use window::{MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, WindowStats};

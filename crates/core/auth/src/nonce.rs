@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use strowger_foundation::{KeyRing, Seal, Timestamp};
 
-use crate::digits;
+use crate::base32;
 
 /// The characters of a nonce: the 64 bits of an id and the 64 of its seal, five bits each. No longer than it must be: with these,
 /// most clients' responses are an MD5 over two blocks, not three.
@@ -71,9 +71,9 @@ impl NonceId {
         let mut text = [0; NONCE_TEXT_LEN];
         let (eights, rest) = text.as_chunks_mut::<8>();
         for (eight, shift) in eights.iter_mut().zip([88, 48, 8]) {
-            *eight = digits::encode(low_half(number >> shift & EIGHT));
+            *eight = base32::encode(low_half(number >> shift & EIGHT));
         }
-        if let Some(last) = digits::encode(low_half(number & 0xff)).last_chunk::<LAST>() {
+        if let Some(last) = base32::encode(low_half(number & 0xff)).last_chunk::<LAST>() {
             rest.copy_from_slice(last);
         }
         text
@@ -85,11 +85,11 @@ impl NonceId {
         let (eights, rest) = text.as_chunks::<8>();
         let mut number = 0;
         for eight in eights {
-            number = number << 40 | u128::from(digits::decode(*eight)?);
+            number = number << 40 | u128::from(base32::decode(*eight)?);
         }
         let mut last = [b'0'; 8];
         *last.last_chunk_mut::<LAST>()? = *rest.first_chunk::<LAST>()?;
-        let last = u8::try_from(digits::decode(last)?).ok()?;
+        let last = u8::try_from(base32::decode(last)?).ok()?;
         let number = number << 8 | u128::from(last);
         let (id, seal) = (low_half(number >> 64), low_half(number));
         ring.are_sealed([id, life], Seal(seal)).then_some(Self(id))

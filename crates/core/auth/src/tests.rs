@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_foundation::{KeyRing, TagKey, Timestamp};
-use strowger_message::{AuthParams, Head, HeaderName, Message, Reply, Status};
+use strowger_message::{AuthParams, Head, HeaderName, Message, ResponseBuilder, Status};
 
-use crate::client::{self, Request, Secret, Unanswerable};
+use crate::client::{self, ChallengeError, Request, Secret};
 use crate::hash::{Hash, hash_joined, response};
 use crate::*;
 
@@ -25,7 +25,7 @@ mod vectors {
 
     fn rfc7616(algorithm: Algorithm) -> String {
         let ha1 = Ha1::compute(algorithm, b"Mufasa", b"http-auth@example.org", b"Circle of Life");
-        let covered = Covered {
+        let covered = DigestInput {
             method: b"GET",
             uri: b"/dir/index.html",
             nonce: b"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v",
@@ -43,7 +43,7 @@ mod vectors {
     #[test]
     fn rfc2617_3_5() {
         let ha1 = Ha1::compute(Algorithm::Md5, b"Mufasa", b"testrealm@host.com", b"Circle Of Life");
-        let covered = Covered {
+        let covered = DigestInput {
             method: b"GET",
             uri: b"/dir/index.html",
             nonce: b"dcd98b7102dd2f0e8b11d0f600bfb0c093",
@@ -51,7 +51,7 @@ mod vectors {
         };
         assert_eq!(hex(&response(Algorithm::Md5, &ha1, &covered)), "6629fae49393a05397450978507c4ef1");
         // The same without qop, as RFC 2069 has it (with the erratum to its example).
-        let covered = Covered { protection: Protection::Legacy, ..covered };
+        let covered = DigestInput { protection: Protection::Legacy, ..covered };
         assert_eq!(hex(&response(Algorithm::Md5, &ha1, &covered)), "670fd8c2df070c60b045671b8b24ff02");
     }
 
@@ -93,7 +93,8 @@ impl Server {
         let bytes = request_bytes("INVITE", URI, &[], b"");
         let head = Head::scan(&bytes).unwrap();
         let mut out = Vec::new();
-        let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None).within(limit);
+        let reply =
+            ResponseBuilder::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None).with_limit(limit);
         let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm: REALM, stale, request };
         self.shards[0].challenge(now, &self.policy, reply, &challenge).finish();
         out
@@ -251,7 +252,7 @@ fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
     let said = b"a \"b\" \\ cX: y";
     let request = request_bytes("INVITE", URI, &[], b"");
     let mut out = Vec::new();
-    let reply = Reply::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
+    let reply = ResponseBuilder::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
     let policy = Policy::default();
     let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm, stale: false, request: 1 };
     server.shards[0].challenge(T0, &policy, reply, &challenge).finish();
@@ -594,11 +595,11 @@ fn a_client_says_why_it_cannot_answer() {
     };
     let ha1 = Ha1::from([1; 32]);
     let hashed = Request { secret: Secret::Ha1(&ha1), ..client(1) };
-    assert_eq!(respond(b"Basic realm=\"x\"", &client(1)), Err(Unanswerable::Scheme));
-    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", algorithm=X", &client(1)), Err(Unanswerable::Algorithm));
-    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", qop=\"x\"", &client(1)), Err(Unanswerable::Qop));
-    assert_eq!(respond(b"Digest realm=\"x\"", &client(1)), Err(Unanswerable::Incomplete));
-    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\"", &hashed), Err(Unanswerable::Ha1));
+    assert_eq!(respond(b"Basic realm=\"x\"", &client(1)), Err(ChallengeError::Scheme));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", algorithm=X", &client(1)), Err(ChallengeError::Algorithm));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", qop=\"x\"", &client(1)), Err(ChallengeError::Qop));
+    assert_eq!(respond(b"Digest realm=\"x\"", &client(1)), Err(ChallengeError::Incomplete));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\"", &hashed), Err(ChallengeError::Ha1));
 }
 
 #[test]

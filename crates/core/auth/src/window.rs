@@ -10,7 +10,7 @@ use strowger_foundation::Timestamp;
 use strowger_foundation::map::seeded;
 
 use crate::nonce::NonceId;
-use crate::shared::Shared;
+use crate::nonce_sharing::NonceSharing;
 
 /// The nonces that one stripe remembers; about 64 bytes each.
 pub const MAX_NONCES_PER_STRIPE: usize = 16_384;
@@ -27,7 +27,7 @@ pub struct NonceWindows {
     seed: u64,
     max_per_stripe: usize,
     /// What is shared with other servers, where it is.
-    shared: Option<Box<Shared>>,
+    shared: Option<Box<NonceSharing>>,
 }
 
 /// How full the windows are.
@@ -52,11 +52,11 @@ impl NonceWindows {
         Self { stripes, seed, max_per_stripe: max_per_stripe.max(1), shared: None }
     }
 
-    pub(crate) fn sharing(self, shared: Shared) -> Self {
+    pub(crate) fn with_sharing(self, shared: NonceSharing) -> Self {
         Self { shared: Some(Box::new(shared)), ..self }
     }
 
-    pub(crate) fn shares(&self) -> Option<&Shared> {
+    pub(crate) fn nonce_sharing(&self) -> Option<&NonceSharing> {
         self.shared.as_deref()
     }
 
@@ -71,7 +71,7 @@ impl NonceWindows {
 
     /// A new nonce for a request.
     pub(crate) fn issue(&self, now: Timestamp, request: u64) -> NonceId {
-        self.shares().map_or_else(|| NonceId::issue(now, request), |shared| shared.issue(now, request))
+        self.nonce_sharing().map_or_else(|| NonceId::issue(now, request), |shared| shared.issue(now, request))
     }
 
     pub(crate) const fn seed(&self) -> u64 {

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use strowger_foundation::Timestamp;
 
 /// What a new request adds, in thousandths of a failover.
-const EARNED_PER_REQUEST: u64 = 100;
+const DEPOSIT_PER_REQUEST: u64 = 100;
 /// What a failover takes.
 const COST_OF_FAILOVER: u64 = 1_000;
 /// What is there at first, and what comes back by itself: so failover works where there are few requests.
@@ -14,7 +14,7 @@ const RESERVE: u64 = 10_000;
 /// How much of the reserve comes back in a second.
 const RESERVE_PER_SECOND: u64 = 1_000;
 /// The most that is kept.
-const MOST: u64 = 100_000_000;
+const MAX_BALANCE: u64 = 100_000_000;
 /// Of what is kept beyond the reserve one part in so many is forgotten each second: so it is what the requests of the last half
 /// minute have earned, enough for those that are on their way to a target when it dies.
 const LIFETIME_S: u64 = 30;
@@ -39,16 +39,16 @@ impl Default for FailoverBudget {
 
 impl FailoverBudget {
     /// A new request is sent to one of the targets.
-    pub fn earn(&self, now: Timestamp) {
+    pub fn deposit(&self, now: Timestamp) {
         self.age(now);
-        if self.left.fetch_add(EARNED_PER_REQUEST, Ordering::Relaxed) >= MOST {
-            self.left.fetch_min(MOST, Ordering::Relaxed);
+        if self.left.fetch_add(DEPOSIT_PER_REQUEST, Ordering::Relaxed) >= MAX_BALANCE {
+            self.left.fetch_min(MAX_BALANCE, Ordering::Relaxed);
         }
     }
 
     /// A request that one of them has not answered, or has refused, is to be sent to another; whether there is enough for that.
     #[must_use]
-    pub fn take(&self, now: Timestamp) -> bool {
+    pub fn try_withdraw(&self, now: Timestamp) -> bool {
         self.age(now);
         let less = |left: u64| left.checked_sub(COST_OF_FAILOVER);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
@@ -56,7 +56,7 @@ impl FailoverBudget {
 
     /// Failovers that there is enough for.
     #[must_use]
-    pub fn left(&self) -> u64 {
+    pub fn balance(&self) -> u64 {
         self.left.load(Ordering::Relaxed) / COST_OF_FAILOVER
     }
 
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn taken(budget: &FailoverBudget, now: Timestamp) -> u64 {
-        (0..1_000_000).take_while(|_| budget.take(now)).count() as u64
+        (0..1_000_000).take_while(|_| budget.try_withdraw(now)).count() as u64
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let budget = FailoverBudget::default();
         assert_eq!(taken(&budget, second(1)), 10);
         for _ in 0..1_000 {
-            budget.earn(second(1));
+            budget.deposit(second(1));
         }
         assert_eq!(taken(&budget, second(1)), 100);
     }
@@ -118,10 +118,10 @@ mod tests {
     fn what_was_earned_long_ago_is_forgotten_but_for_the_reserve() {
         let budget = FailoverBudget::default();
         for number in 0..600_000 {
-            budget.earn(second(number / 1_000));
+            budget.deposit(second(number / 1_000));
         }
         // A thousand a second for ever: three seconds' worth of requests.
-        assert!((2_900..3_100).contains(&budget.left()), "{}", budget.left());
+        assert!((2_900..3_100).contains(&budget.balance()), "{}", budget.balance());
         assert_eq!(taken(&budget, second(100_000)), 10);
     }
 
@@ -129,8 +129,8 @@ mod tests {
     fn it_is_bounded() {
         let budget = FailoverBudget::default();
         for _ in 0..2_000_000 {
-            budget.earn(second(1));
+            budget.deposit(second(1));
         }
-        assert!(budget.left() <= (MOST + EARNED_PER_REQUEST) / COST_OF_FAILOVER);
+        assert!(budget.balance() <= (MAX_BALANCE + DEPOSIT_PER_REQUEST) / COST_OF_FAILOVER);
     }
 }

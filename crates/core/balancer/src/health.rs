@@ -8,7 +8,7 @@ use core::time::Duration;
 use strowger_foundation::Timestamp;
 
 /// A whole share, in thousandths.
-pub const WHOLE_SHARE: u16 = 1_000;
+pub const FULL_SHARE: u16 = 1_000;
 /// The share of a target that has just come back, in thousandths of what it weighs.
 pub const FIRST_SHARE: u16 = 100;
 
@@ -115,7 +115,7 @@ impl fmt::Display for StatusRange {
 
 /// What probes found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HealthChange {
     /// It answers again.
     Up,
     /// It no longer does.
@@ -166,18 +166,18 @@ impl Health {
         self.flags.load(Ordering::Relaxed) & marks != 0
     }
 
-    pub(crate) fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
+    pub(crate) fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<HealthChange> {
         let (Ok(old) | Err(old)) =
             self.flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(after(old, is_good, probe)));
         let (was_down, is_down) = (old & DOWN != 0, after(old, is_good, probe) & DOWN != 0);
         match (was_down, is_down) {
             (false, true) => {
                 self.down_since.store(now.as_nanos(), Ordering::Relaxed);
-                Some(Change::Down)
+                Some(HealthChange::Down)
             }
             (true, false) => {
                 self.handle_recovery(now);
-                Some(Change::Up)
+                Some(HealthChange::Up)
             }
             _ => None,
         }
@@ -208,33 +208,33 @@ impl Health {
     #[inline]
     pub(crate) fn share(&self, now: Timestamp, slow_start: Duration) -> u16 {
         match self.back_since() {
-            None => WHOLE_SHARE,
+            None => FULL_SHARE,
             Some(since) => share_after(now.saturating_since(since), slow_start),
         }
     }
 }
 
-const MARKS: u32 = DOWN | DRAINING;
+const FLAGS: u32 = DOWN | DRAINING;
 
 /// What is known after one more outcome.
 fn after(known: u32, is_good: bool, probe: &Probe) -> u32 {
     let is_down = known & DOWN != 0;
     if is_good != is_down {
         // It agrees with what is known, so what spoke against it counts no more.
-        return known & MARKS;
+        return known & FLAGS;
     }
-    let (state, streak) = (known & MARKS, (known & !MARKS) + 1);
+    let (state, streak) = (known & FLAGS, (known & !FLAGS) + 1);
     let enough = u32::from(if is_down { probe.up } else { probe.down }.max(1));
     if streak >= enough { state ^ DOWN } else { state | streak }
 }
 
 fn share_after(elapsed: Duration, slow_start: Duration) -> u16 {
     if elapsed >= slow_start {
-        return WHOLE_SHARE;
+        return FULL_SHARE;
     }
-    let missing = u128::from(WHOLE_SHARE - FIRST_SHARE);
+    let missing = u128::from(FULL_SHARE - FIRST_SHARE);
     let grown = elapsed.as_nanos() * missing / slow_start.as_nanos().max(1);
-    u16::try_from(grown).map_or(WHOLE_SHARE, |grown| (FIRST_SHARE + grown).min(WHOLE_SHARE))
+    u16::try_from(grown).map_or(FULL_SHARE, |grown| (FIRST_SHARE + grown).min(FULL_SHARE))
 }
 
 #[cfg(test)]
@@ -252,11 +252,11 @@ mod tests {
         let (health, probe) = (Health::default(), probe(3, 2));
         let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
         assert_eq!([false, false, true, false, false].map(&mut outcome), [None; 5]);
-        assert_eq!(outcome(false), Some(Change::Down));
+        assert_eq!(outcome(false), Some(HealthChange::Down));
         assert_eq!([false, true, false, true].map(&mut outcome), [None; 4]);
         assert!(!health.is_up());
         let outcome = |is_good| health.handle_probe(AT, is_good, &probe);
-        assert_eq!(outcome(true), Some(Change::Up));
+        assert_eq!(outcome(true), Some(HealthChange::Up));
         assert!(health.is_up());
         assert_eq!(outcome(true), None);
     }
@@ -269,22 +269,22 @@ mod tests {
             for _ in 1..down {
                 assert_eq!(health.handle_probe(AT, false, &probe), None);
             }
-            assert_eq!(health.handle_probe(AT, false, &probe), Some(Change::Down));
+            assert_eq!(health.handle_probe(AT, false, &probe), Some(HealthChange::Down));
             for _ in 1..up {
                 assert_eq!(health.handle_probe(AT, true, &probe), None);
             }
-            assert_eq!(health.handle_probe(AT, true, &probe), Some(Change::Up));
+            assert_eq!(health.handle_probe(AT, true, &probe), Some(HealthChange::Up));
         }
     }
 
     #[test]
     fn a_share_grows_linearly_from_a_tenth() {
         let (health, slow_start) = (Health::default(), Duration::from_secs(30));
-        assert_eq!(health.share(AT, slow_start), WHOLE_SHARE, "it has never been away");
+        assert_eq!(health.share(AT, slow_start), FULL_SHARE, "it has never been away");
         health.handle_recovery(AT);
         let share = |millis| health.share(AT + Duration::from_millis(millis), slow_start);
         assert_eq!([0, 10_000, 15_000, 29_999, 30_000, 90_000].map(share), [100, 400, 550, 999, 1_000, 1_000]);
-        assert_eq!(health.share(AT, Duration::ZERO), WHOLE_SHARE, "without a slow start it takes its part at once");
+        assert_eq!(health.share(AT, Duration::ZERO), FULL_SHARE, "without a slow start it takes its part at once");
         assert_eq!(health.share(Timestamp::ZERO, slow_start), 100, "a clock read a little earlier elsewhere");
     }
 
@@ -292,11 +292,11 @@ mod tests {
     fn undrained_it_starts_slowly_unless_it_was_not_drained() {
         let (health, slow_start) = (Health::default(), Duration::from_secs(30));
         health.undrain(AT);
-        assert_eq!(health.share(AT, slow_start), WHOLE_SHARE);
+        assert_eq!(health.share(AT, slow_start), FULL_SHARE);
         health.drain();
         assert!(health.is_draining() && health.is_up());
-        assert_eq!(health.handle_probe(AT, false, &probe(1, 1)), Some(Change::Down));
-        assert_eq!(health.handle_probe(AT, true, &probe(1, 1)), Some(Change::Up));
+        assert_eq!(health.handle_probe(AT, false, &probe(1, 1)), Some(HealthChange::Down));
+        assert_eq!(health.handle_probe(AT, true, &probe(1, 1)), Some(HealthChange::Up));
         assert!(health.is_draining(), "what probes say changes nothing about that");
         health.undrain(AT);
         assert!(!health.is_draining());

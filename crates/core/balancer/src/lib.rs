@@ -22,32 +22,32 @@
     )
 )]
 
+mod averages;
 mod budget;
-mod census;
-mod even;
+mod eligibility;
+mod guard;
 pub mod hash;
 mod health;
-mod measure;
 mod method;
-mod order;
 mod partition;
 mod policy;
 mod rank;
 mod registry;
+mod selection;
 mod set;
 mod target;
-mod token;
 mod view;
+mod weight_solver;
 
 pub use budget::FailoverBudget;
-pub use even::{Wish, even_out};
-pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
-pub use method::{BYE, MethodClass, MethodWeights};
-pub use order::{Advice, MAX_TRIES, Order, Pick};
+pub use guard::{CallGuard, RequestGuard};
+pub use health::{BadStatusRange, FIRST_SHARE, FULL_SHARE, HealthChange, Probe, StatusRange};
+pub use method::{BYE_WEIGHT, MethodClass, MethodWeights};
 pub use partition::{Partition, SLOTS, Slot, SlotLoads};
 pub use policy::{Candidates, Key, Policy, UnknownName, Weights};
-pub use registry::{IdTaken, MAX_TARGETS, Registry};
+pub use registry::{MAX_TARGETS, Registry, RegistryError};
+pub use selection::{Advice, MAX_TRIES, MemberOrder, SelectionInput};
 pub use set::{FAILOVER_TIMEOUT, MAX_MEMBERS, Member, Set, SetConfig, SetError};
 pub use target::{BadTargetId, Target, TargetId};
-pub use token::{Seat, Work};
 pub use view::{TargetState, TargetView};
+pub use weight_solver::{WeightedCluster, solve_weights};

@@ -1,7 +1,7 @@
 //! What transactions cost, by method.
 
 /// Work is counted in thousandths of a BYE transaction.
-pub const BYE: u16 = 1_000;
+pub const BYE_WEIGHT: u16 = 1_000;
 
 /// The methods that a back-end may find unequally dear; what is not named is [`Other`](Self::Other).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +80,7 @@ pub struct MethodWeights([u16; MethodClass::COUNT]);
 
 impl MethodWeights {
     /// All the same: least work is then least transactions.
-    pub const EVEN: Self = Self([BYE; MethodClass::COUNT]);
+    pub const EVEN: Self = Self([BYE_WEIGHT; MethodClass::COUNT]);
     /// TLWL-1.75: an INVITE transaction weighs 1.75 times any other.
     pub const TLWL_1_75: Self = Self::EVEN.with(MethodClass::Invite, 1_750);
     /// TLWL-2: an INVITE transaction weighs twice any other.
@@ -104,7 +104,7 @@ impl MethodWeights {
     /// What a transaction of `class` weighs, in thousandths.
     #[must_use]
     pub fn of(&self, class: MethodClass) -> u16 {
-        self.0.get(class as usize).copied().unwrap_or(BYE)
+        self.0.get(class as usize).copied().unwrap_or(BYE_WEIGHT)
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
     fn the_presets_differ_in_invite_alone() {
         for (weights, invite) in [(MethodWeights::TLWL_1_75, 1_750), (MethodWeights::TLWL_2, 2_000)] {
             for class in MethodClass::ALL {
-                assert_eq!(weights.of(class), if class == MethodClass::Invite { invite } else { BYE });
+                assert_eq!(weights.of(class), if class == MethodClass::Invite { invite } else { BYE_WEIGHT });
             }
         }
         assert_eq!(MethodWeights::EVEN.with(MethodClass::Publish, 3_000).of(MethodClass::Publish), 3_000);

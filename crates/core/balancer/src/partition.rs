@@ -28,11 +28,11 @@ impl Slot {
 /// Which cluster has which slots: highest random weight (Thaler and Ravishankar, 1998), by weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    parts: Box<[Part]>,
+    parts: Box<[Cluster]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct Cluster {
     seed: u64,
     /// 2³² ÷ weight; none of those that weigh nothing.
     inverse: Option<u64>,
@@ -42,7 +42,7 @@ impl Partition {
     /// That of clusters with these names and weights. Who weighs nothing has no slot.
     #[must_use]
     pub fn new<'a>(clusters: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
-        let part = |(name, weight): (&str, u16)| Part {
+        let part = |(name, weight): (&str, u16)| Cluster {
             seed: seed(name),
             inverse: (1_u64 << 32).checked_div(u64::from(weight)),
         };
@@ -52,7 +52,7 @@ impl Partition {
     /// The cluster that has `slot`, as its place among those that were given; `None` where all weigh nothing.
     #[must_use]
     pub fn owner(&self, slot: Slot) -> Option<usize> {
-        let rank = |part: &Part| Some((distance(part.seed, slot).saturating_mul(part.inverse?), part.seed));
+        let rank = |part: &Cluster| Some((distance(part.seed, slot).saturating_mul(part.inverse?), part.seed));
         let ranks = self.parts.iter().enumerate().filter_map(|(at, part)| Some((rank(part)?, at)));
         ranks.min().map(|(_, at)| at)
     }

@@ -92,7 +92,7 @@ impl Policy {
 
     /// Whether who weighs more gets more.
     #[must_use]
-    pub const fn heeds_weight(self) -> bool {
+    pub const fn uses_weights(self) -> bool {
         self.is_by_load() || matches!(self, Self::Hash | Self::Weighted | Self::Random)
     }
 

@@ -1,18 +1,18 @@
 //! How good members are for a request, and the best of them.
 
-use crate::order::MAX_TRIES;
+use crate::selection::MAX_TRIES;
 use crate::set::MAX_MEMBERS;
 
 /// What stands before all loads: spares come after the others, and who weighs nothing after those of its priority.
 pub(crate) fn tier(priority: u16, weight: u16) -> u32 {
-    u32::from(priority) << 1 | if weight == 0 { WEIGHS_NOTHING } else { 0 }
+    u32::from(priority) << 1 | if weight == 0 { ZERO_WEIGHT } else { 0 }
 }
 
 /// The mark of a tier of those who weigh nothing.
-pub(crate) const WEIGHS_NOTHING: u32 = 1;
+pub(crate) const ZERO_WEIGHT: u32 = 1;
 
 /// Who is passed over comes after all.
-pub(crate) const PASSED_OVER: u32 = 1 << 17;
+pub(crate) const DEFERRED: u32 = 1 << 17;
 /// Who is avoided comes after even those.
 pub(crate) const AVOIDED: u32 = 1 << 18;
 
@@ -22,7 +22,7 @@ pub(crate) const AVOIDED: u32 = 1 << 18;
 pub(crate) struct Rank(u128);
 
 /// Worse than any member.
-pub(crate) const NOBODY: Rank = Rank(u128::MAX);
+pub(crate) const WORST: Rank = Rank(u128::MAX);
 
 const LOAD_SHIFT: u32 = 45;
 const TIER_SHIFT: u32 = LOAD_SHIFT + 64;
@@ -49,15 +49,15 @@ impl Rank {
 }
 
 /// The best so far, the best first.
-pub(crate) struct Best(pub [Rank; MAX_TRIES]);
+pub(crate) struct TopRanks(pub [Rank; MAX_TRIES]);
 
-impl Default for Best {
+impl Default for TopRanks {
     fn default() -> Self {
-        Self([NOBODY; MAX_TRIES])
+        Self([WORST; MAX_TRIES])
     }
 }
 
-impl Best {
+impl TopRanks {
     #[inline]
     pub(crate) fn offer(&mut self, rank: Rank) {
         let mut places = self.0.iter_mut().rev();
@@ -84,6 +84,6 @@ impl Best {
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().filter(|rank| **rank != NOBODY).map(|rank| rank.at())
+        self.0.iter().filter(|rank| **rank != WORST).map(|rank| rank.at())
     }
 }

@@ -20,7 +20,7 @@ pub struct Registry {
 
 /// Why a target cannot be had. The operator's trouble.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdTaken {
+pub enum RegistryError {
     /// Another target has the same id: one of the two URIs (or sets) has to be written differently.
     Collision {
         /// That other target's set.
@@ -32,7 +32,7 @@ pub enum IdTaken {
     Full,
 }
 
-impl fmt::Display for IdTaken {
+impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Collision { set, uri } => write!(
@@ -45,7 +45,7 @@ impl fmt::Display for IdTaken {
     }
 }
 
-impl core::error::Error for IdTaken {}
+impl core::error::Error for RegistryError {}
 
 impl Registry {
     /// Knows no target.
@@ -65,18 +65,18 @@ impl Registry {
     /// # Errors
     ///
     /// Its id is another's by chance, or there are too many.
-    pub fn target(&self, set: &str, uri: &[u8]) -> Result<Arc<Target>, IdTaken> {
+    pub fn target(&self, set: &str, uri: &[u8]) -> Result<Arc<Target>, RegistryError> {
         let id = TargetId::of(set, uri);
         let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = targets.get(&id).and_then(Weak::upgrade) {
             if known.set() == set && known.uri() == uri {
                 return Ok(known);
             }
-            return Err(IdTaken::Collision { set: known.set().into(), uri: known.uri().into() });
+            return Err(RegistryError::Collision { set: known.set().into(), uri: known.uri().into() });
         }
         targets.retain(|_, target| target.strong_count() != 0);
         if targets.len() >= MAX_TARGETS {
-            return Err(IdTaken::Full);
+            return Err(RegistryError::Full);
         }
         let target = Target::new(set, uri);
         targets.insert(id, Arc::downgrade(&target));
@@ -104,7 +104,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &again) && again.is_draining());
         assert!(!Arc::ptr_eq(&first, &registry.target("other", b"sip:192.0.2.1").expect("another set's")));
 
-        let seat = first.seat();
+        let seat = first.begin_call();
         drop((first, again));
         let target = registry.target("pool", b"sip:192.0.2.1").expect("has a call");
         assert_eq!((target.calls(), target.is_draining(), registry.all().len()), (1, true, 1));

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use strowger_foundation::Timestamp;
 
 use crate::budget::FailoverBudget;
-use crate::health::{DOWN, DRAINING, Probe, WHOLE_SHARE};
+use crate::guard::{CallGuard, RequestGuard};
+use crate::health::{DOWN, DRAINING, FULL_SHARE, Probe};
 use crate::method::{MethodClass, MethodWeights};
 use crate::policy::{Candidates, Key, Policy, Weights};
 use crate::rank::tier;
 use crate::target::{Target, TargetId};
-use crate::token::{Seat, Work};
 use crate::view::{TargetState, TargetView};
 
 /// Members of one set, at most.
@@ -86,7 +86,7 @@ pub enum SetError {
     /// It has more than [`MAX_MEMBERS`].
     TooMany,
     /// A target stands in it twice: its URI.
-    Twice(String),
+    Duplicate(String),
 }
 
 impl fmt::Display for SetError {
@@ -94,7 +94,7 @@ impl fmt::Display for SetError {
         match self {
             Self::Empty => f.write_str("a set needs at least one target"),
             Self::TooMany => write!(f, "a set has at most {MAX_MEMBERS} targets"),
-            Self::Twice(uri) => write!(f, "{uri} stands in the set twice"),
+            Self::Duplicate(uri) => write!(f, "{uri} stands in the set twice"),
         }
     }
 }
@@ -106,22 +106,22 @@ impl core::error::Error for SetError {}
 pub struct Set {
     config: SetConfig,
     members: Box<[Member]>,
-    pub(crate) parts: Box<[Part]>,
+    pub(crate) entries: Box<[MemberEntry]>,
     /// Whether all weights are the same, so that the consistent hash needs no logarithms.
-    pub(crate) is_even: bool,
+    pub(crate) has_equal_weights: bool,
     /// Members that the alphabet is shared out over.
     pub(crate) ranges: usize,
     /// The marks that keep a target out.
-    pub(crate) barred: u32,
+    pub(crate) exclusion_flags: u32,
     /// What a new call is taken to weigh, in thousandths.
     pub(crate) new_work: u64,
-    pub(crate) turns: Turns,
+    pub(crate) turns: RoundRobinState,
     budget: Arc<FailoverBudget>,
 }
 
 /// What a pick reads of a member, in one place, and its turn.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct MemberEntry {
     pub target: Arc<Target>,
     /// What the consistent hash knows it by.
     pub seed: u64,
@@ -147,7 +147,7 @@ pub(crate) const STRIDE_BITS: u32 = 20;
 /// Whose turn it is. Begins anew with each reload.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Turns {
+pub(crate) struct RoundRobinState {
     /// For round robin: requests so far.
     pub served: AtomicU32,
     /// For weighted round robin: the latest turn that was taken. As long as nobody is away all others are due later.
@@ -170,7 +170,7 @@ impl Set {
         let mut ids: Vec<_> = members.iter().map(|member| (member.target.id(), member.target.uri())).collect();
         ids.sort_unstable();
         if let Some([(_, uri), _]) = ids.array_windows().find(|[(one, _), (next, _)]| one == next) {
-            return Err(SetError::Twice(String::from_utf8_lossy(uri).into_owned()));
+            return Err(SetError::Duplicate(String::from_utf8_lossy(uri).into_owned()));
         }
         drop(ids);
 
@@ -186,7 +186,7 @@ impl Set {
             let stride = (heaviest << STRIDE_BITS) / weight;
             // Spread out, so that those that weigh little come between the turns of those that weigh much, each by itself.
             let first_turn = stride * (2 * at + 1) / (2 * count);
-            Part {
+            MemberEntry {
                 target: Arc::clone(&member.target),
                 seed: member.target.seed(),
                 tier: tier(member.priority, member.weight),
@@ -206,8 +206,18 @@ impl Set {
         let is_even = weights.all(|weight| Some(weight) == first_weight);
         let new_work = u64::from(preset(&config).of(MethodClass::Invite));
         let barred = if config.probe.is_some() { DRAINING | DOWN } else { DRAINING };
-        let (turns, budget) = (Turns::default(), Arc::default());
-        Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns, budget })
+        let (turns, budget) = (RoundRobinState::default(), Arc::default());
+        Ok(Self {
+            config,
+            members: members.into(),
+            entries: parts,
+            has_equal_weights: is_even,
+            ranges,
+            exclusion_flags: barred,
+            new_work,
+            turns,
+            budget,
+        })
     }
 
     /// What the operator says of it.
@@ -252,18 +262,18 @@ impl Set {
 
     /// A transaction of `class` begins at a target of this set. `None` where there is no such member.
     #[must_use]
-    pub fn begin(&self, member: usize, now: Timestamp, class: MethodClass) -> Option<Work> {
+    pub fn begin_request(&self, member: usize, now: Timestamp, class: MethodClass) -> Option<RequestGuard> {
         let target = &self.members.get(member)?.target;
-        Some(target.begin(now, self.work_of(target, class), class))
+        Some(target.begin_request(now, self.work_of(target, class), class))
     }
 
     /// A call begins at a target of this set. `None` where it has as many as it may have, or there is no such member.
     #[must_use]
-    pub fn seat(&self, member: usize) -> Option<Seat> {
+    pub fn begin_call(&self, member: usize) -> Option<CallGuard> {
         let member = self.members.get(member)?;
         match member.capacity {
-            Some(capacity) => member.target.seat_within(capacity),
-            None => Some(member.target.seat()),
+            Some(capacity) => member.target.try_begin_call(capacity),
+            None => Some(member.target.begin_call()),
         }
     }
 
@@ -280,7 +290,7 @@ impl Set {
             return TargetState::Draining;
         }
         match self.share(&member.target, now) {
-            WHOLE_SHARE => TargetState::Up,
+            FULL_SHARE => TargetState::Up,
             share => TargetState::SlowStart { share },
         }
     }

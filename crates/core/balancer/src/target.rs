@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
+use crate::averages::TargetAverages;
+use crate::guard::{CallGuard, RequestGuard};
 use crate::hash::stable;
-use crate::health::{Change, Health, Probe};
-use crate::measure::Measures;
+use crate::health::{Health, HealthChange, Probe};
 use crate::method::{MethodClass, MethodWeights};
-use crate::token::{Seat, Work};
 
 /// A target's name that never changes: a hash of its set's name and its URI, so it is the same on every member and after each
 /// reload. It rides in Record-Route, written as one to seven digits and lower-case letters (base 36).
@@ -104,7 +104,7 @@ pub struct Target {
     uri: Box<[u8]>,
     health: Health,
     counts: Counts,
-    measures: Measures,
+    measures: TargetAverages,
 }
 
 /// What is written with each transaction, apart from what each pick reads.
@@ -117,7 +117,7 @@ struct Counts {
     requests: AtomicU64,
     failures: AtomicU64,
     /// When it last answered, in nanoseconds.
-    heard: AtomicU64,
+    last_response: AtomicU64,
 }
 
 /// Where the number of transactions begins in [`Counts::load`]. As many as fit above it weigh less than that together, since one
@@ -143,7 +143,7 @@ impl Target {
             uri: uri.into(),
             health: Health::default(),
             counts: Counts::default(),
-            measures: Measures::default(),
+            measures: TargetAverages::default(),
         })
     }
 
@@ -171,25 +171,25 @@ impl Target {
 
     /// A transaction of `class` begins that weighs `work` thousandths of a BYE (from 1 to 65,535; see
     /// [`Set::work_of`](crate::Set::work_of)). It lasts as long as the token exists.
-    pub fn begin(self: &Arc<Self>, now: Timestamp, work: u32, class: MethodClass) -> Work {
+    pub fn begin_request(self: &Arc<Self>, now: Timestamp, work: u32, class: MethodClass) -> RequestGuard {
         let work = u16::try_from(work).unwrap_or(u16::MAX).max(1);
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         let before = self.counts.load.fetch_add(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
-        Work::new(Arc::clone(self), now, work, class, load_of(before).work == 0)
+        RequestGuard::new(Arc::clone(self), now, work, class, load_of(before).work == 0)
     }
 
     /// A call begins; it lasts as long as the token exists.
-    pub fn seat(self: &Arc<Self>) -> Seat {
+    pub fn begin_call(self: &Arc<Self>) -> CallGuard {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
-        Seat::new(Arc::clone(self))
+        CallGuard::new(Arc::clone(self))
     }
 
     /// As [`seat`](Self::seat) where fewer than `capacity` calls are in progress, whoever else asks at the same moment.
     #[must_use]
-    pub fn seat_within(self: &Arc<Self>, capacity: u32) -> Option<Seat> {
+    pub fn try_begin_call(self: &Arc<Self>, capacity: u32) -> Option<CallGuard> {
         let one_more = |calls: u32| (calls < capacity).then(|| calls.saturating_add(1));
         self.counts.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        Some(Seat::new(Arc::clone(self)))
+        Some(CallGuard::new(Arc::clone(self)))
     }
 
     /// Calls in progress.
@@ -244,14 +244,14 @@ impl Target {
     /// dead.
     #[must_use]
     pub fn has_answered_since(&self, begun: Timestamp) -> bool {
-        self.counts.heard.load(Ordering::Relaxed) > begun.as_nanos()
+        self.counts.last_response.load(Ordering::Relaxed) > begun.as_nanos()
     }
 
-    pub(crate) fn note_answer(&self, now: Timestamp) {
-        self.counts.heard.store(now.as_nanos(), Ordering::Relaxed);
+    pub(crate) fn record_response(&self, now: Timestamp) {
+        self.counts.last_response.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(crate) fn measures(&self) -> &Measures {
+    pub(crate) fn measures(&self) -> &TargetAverages {
         &self.measures
     }
 
@@ -274,7 +274,7 @@ impl Target {
 
     /// What came of a probe. Tells when a threshold was passed; up again, it starts slowly. A probe that could not be sent has
     /// no outcome.
-    pub fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
+    pub fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<HealthChange> {
         self.health.handle_probe(now, is_good, probe)
     }
 
@@ -298,12 +298,12 @@ impl Target {
         &self.health
     }
 
-    pub(crate) fn lighten(&self, work: u16) {
+    pub(crate) fn release_work(&self, work: u16) {
         let before = self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
         debug_assert!(load_of(before).work >= u64::from(work), "work was counted that is taken away");
     }
 
-    pub(crate) fn end(&self, work: u16) {
+    pub(crate) fn end_request(&self, work: u16) {
         let before = self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
         debug_assert!(load_of(before).transactions != 0, "a transaction was counted that ends");
         debug_assert!(load_of(before).work >= u64::from(work), "its work was counted");
@@ -313,7 +313,7 @@ impl Target {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn end_call(&self) {
         let before = self.counts.calls.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before, 0, "a call was counted that ends");
     }
@@ -348,8 +348,8 @@ mod tests {
     #[test]
     fn the_number_of_transactions_and_their_work_do_not_run_into_each_other() {
         let target = Target::new("pool", b"sip:192.0.2.1");
-        let heaviest: Vec<Work> =
-            (0..100_000).map(|_| target.begin(Timestamp::ZERO, u32::MAX, MethodClass::Invite)).collect();
+        let heaviest: Vec<RequestGuard> =
+            (0..100_000).map(|_| target.begin_request(Timestamp::ZERO, u32::MAX, MethodClass::Invite)).collect();
         assert_eq!(target.load(), Load { transactions: 100_000, work: 100_000 * u64::from(u16::MAX) });
         drop(heaviest);
         assert_eq!(target.load(), Load::default());
@@ -359,12 +359,12 @@ mod tests {
     #[test]
     fn a_seat_is_given_within_the_capacity_alone() {
         let target = Target::new("pool", b"sip:192.0.2.1");
-        let first = target.seat_within(2);
-        let second = target.seat_within(2);
-        assert!(first.is_some() && second.is_some() && target.seat_within(2).is_none());
+        let first = target.try_begin_call(2);
+        let second = target.try_begin_call(2);
+        assert!(first.is_some() && second.is_some() && target.try_begin_call(2).is_none());
         drop(first);
         assert_eq!(target.calls(), 1);
-        assert!(target.seat_within(2).is_some());
-        assert!(target.seat_within(0).is_none());
+        assert!(target.try_begin_call(2).is_some());
+        assert!(target.try_begin_call(0).is_none());
     }
 }

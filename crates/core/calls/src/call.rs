@@ -2,11 +2,11 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use strowger_balancer::Seat;
+use strowger_balancer::CallGuard;
 use strowger_foundation::{TimerId, Timestamp, Transport, octets};
 use strowger_message::{Message, Uri};
 
-use crate::record::{CallView, Reason, Record, State, Text};
+use crate::record::{CallRecord, CallText, CallView, Reason, State};
 
 /// Bytes that are kept of each party's URI.
 pub const MAX_PARTY: usize = 128;
@@ -25,11 +25,11 @@ pub(crate) struct Call {
     pub(crate) until: Timestamp,
     /// Fires then, or before.
     pub(crate) timer: Option<TimerId>,
-    text: Text,
-    source: Place,
-    target: Place,
+    text: CallText,
+    source: CompactAddr,
+    target: CompactAddr,
     /// The target of a balanced set that has the call, which is told when it is over.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) call_guard: Option<CallGuard>,
     /// Of the tag of the callee who answered: a BYE of another dialog of the same INVITE ends nothing.
     pub(crate) callee_tag: u32,
     transport: Transport,
@@ -53,9 +53,9 @@ impl Call {
             until: Timestamp::ZERO,
             timer: None,
             text: text_of(invite),
-            source: Place::from(peer),
-            target: Place::NONE,
-            seat: None,
+            source: CompactAddr::from(peer),
+            target: CompactAddr::NONE,
+            call_guard: None,
             callee_tag: 0,
             transport,
             state: State::Trying,
@@ -72,11 +72,11 @@ impl Call {
         self.state = State::Answered;
         self.answered = now;
         self.callee_tag = callee_tag;
-        self.target = Place::from(target);
+        self.target = CompactAddr::from(target);
     }
 
     pub(crate) fn on_failure(&mut self, target: Option<SocketAddr>) {
-        self.target = target.map_or(Place::NONE, Place::from);
+        self.target = target.map_or(CompactAddr::NONE, CompactAddr::from);
     }
 
     pub(crate) fn view(&self) -> CallView<'_> {
@@ -93,8 +93,8 @@ impl Call {
         }
     }
 
-    pub(crate) fn into_record(self, ended: Timestamp, reason: Reason, status: Option<u16>) -> Record {
-        Record {
+    pub(crate) fn into_record(self, ended: Timestamp, reason: Reason, status: Option<u16>) -> CallRecord {
+        CallRecord {
             began: self.began,
             answered: self.answered(),
             ended: ended.max(self.began),
@@ -112,15 +112,15 @@ impl Call {
     }
 
     fn target(&self) -> Option<SocketAddr> {
-        (self.target != Place::NONE).then(|| self.target.address())
+        (self.target != CompactAddr::NONE).then(|| self.target.address())
     }
 }
 
-fn text_of(invite: &Message<'_>) -> Text {
+fn text_of(invite: &Message<'_>) -> CallText {
     let caller = bare(invite.from().uri);
     let callee = bare(invite.request_uri());
     let call_id = invite.call_id();
-    Text::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id))
+    CallText::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id))
 }
 
 /// The URI without its parameters, cut to its limit.
@@ -143,12 +143,12 @@ fn bare(text: &[u8]) -> &[u8] {
 
 /// An address in 18 bytes: IPv4 as it is mapped into IPv6, without the scope of a link-local address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct CompactAddr {
     ip: [u8; 16],
     port: u16,
 }
 
-impl Place {
+impl CompactAddr {
     /// No address that a peer has.
     const NONE: Self = Self { ip: [0; 16], port: 0 };
 
@@ -157,7 +157,7 @@ impl Place {
     }
 }
 
-impl From<SocketAddr> for Place {
+impl From<SocketAddr> for CompactAddr {
     fn from(address: SocketAddr) -> Self {
         Self { ip: octets(address.ip()), port: address.port() }
     }
@@ -187,8 +187,8 @@ mod tests {
     fn addresses_of_both_families_come_back() {
         for text in ["192.0.2.1:5060", "[2001:db8::1]:5061", "0.0.0.0:1"] {
             let address: SocketAddr = text.parse().expect("an address");
-            assert_eq!(Place::from(address).address(), address);
-            assert_ne!(Place::from(address), Place::NONE);
+            assert_eq!(CompactAddr::from(address).address(), address);
+            assert_ne!(CompactAddr::from(address), CompactAddr::NONE);
         }
     }
 

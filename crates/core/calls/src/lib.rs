@@ -29,5 +29,5 @@ mod session;
 mod table;
 
 pub use call::{MAX_CALL_ID, MAX_PARTY};
-pub use record::{CallView, Reason, Record, State};
-pub use table::{CHALLENGE_GRACE, CallKey, Calls, Counters, EXPIRIES_PER_CALL, Ended, Limits, SESSION_GRACE};
+pub use record::{CallRecord, CallView, Reason, State};
+pub use table::{ByeOutcome, CHALLENGE_GRACE, CallKey, Calls, Counters, EXPIRIES_PER_CALL, Limits, SESSION_GRACE};

@@ -64,7 +64,7 @@ impl Reason {
 
 /// A call that has ended. Texts are what peers wrote: cut to their limits, and not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct CallRecord {
     /// When its INVITE came.
     pub began: Timestamp,
     /// When its first 2xx came.
@@ -81,10 +81,10 @@ pub struct Record {
     pub source: SocketAddr,
     /// Where the INVITE went: to who answered, or whose answer the caller got.
     pub target: Option<SocketAddr>,
-    pub(crate) text: Text,
+    pub(crate) text: CallText,
 }
 
-impl Record {
+impl CallRecord {
     /// The URI in From, without display name; at most [`MAX_PARTY`](crate::MAX_PARTY) bytes.
     #[must_use]
     pub fn caller(&self) -> &[u8] {
@@ -129,13 +129,13 @@ pub struct CallView<'a> {
 
 /// Caller, callee and Call-ID in one piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Text {
+pub(crate) struct CallText {
     bytes: Box<[u8]>,
     caller: u8,
     callee: u8,
 }
 
-impl Text {
+impl CallText {
     /// The parties must not be longer than 255 bytes.
     pub(crate) fn new(caller: &[u8], callee: &[u8], call_id: &[u8]) -> Self {
         debug_assert!(caller.len() < 256 && callee.len() < 256, "the lengths are bytes");

@@ -5,13 +5,13 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
-use strowger_balancer::{Seat, TargetId};
+use strowger_balancer::{CallGuard, TargetId};
 use strowger_foundation::{Flow, TagKey, TimerWheel, Timestamp, Wakeup};
 use strowger_message::{Message, Method, Status};
 
 use crate::call::Call;
 use crate::chunks::Chunks;
-use crate::record::{CallView, Reason, Record, State};
+use crate::record::{CallRecord, CallView, Reason, State};
 use crate::session::session_interval;
 
 /// How long a caller who was asked for more may take to try again before the attempt counts as rejected.
@@ -56,11 +56,11 @@ impl CallKey {
 
 /// A call that a BYE has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ByeOutcome {
     /// Who hung up: [`Reason::CallerHungUp`] or [`Reason::CalleeHungUp`].
     pub by: Reason,
     /// The target of a balanced set that had the call, where one had. Dropped, the call counts there no more.
-    pub seat: Option<Seat>,
+    pub call_guard: Option<CallGuard>,
 }
 
 /// Totals since the table was made.
@@ -85,7 +85,7 @@ pub struct Calls {
     /// Places in `calls` by their calls' keys.
     index: HashTable<u32>,
     timers: TimerWheel<u64>,
-    records: VecDeque<Record>,
+    records: VecDeque<CallRecord>,
     /// Whether records are made.
     is_recording: bool,
     counters: Counters,
@@ -108,7 +108,7 @@ impl Calls {
     }
 
     /// Whether a record is made of each call that ends from now on; so it is at first.
-    pub const fn record(&mut self, is_wanted: bool) {
+    pub const fn set_recording(&mut self, is_wanted: bool) {
         self.is_recording = is_wanted;
     }
 
@@ -123,7 +123,7 @@ impl Calls {
         }
         let key = self.key_of(invite);
         if let Some(place) = self.place(key.0) {
-            self.on_again(now, place);
+            self.on_repeated_invite(now, place);
             return Some(key);
         }
         if self.calls.len() >= self.limits.calls {
@@ -146,7 +146,7 @@ impl Calls {
     }
 
     /// A provisional response other than 100 came back.
-    pub fn ringing(&mut self, _now: Timestamp, key: CallKey) {
+    pub fn handle_ringing(&mut self, _now: Timestamp, key: CallKey) {
         if let Some(call) = self.call_mut(key)
             && call.state == State::Trying
         {
@@ -156,7 +156,7 @@ impl Calls {
 
     /// `response`, a 2xx to the initial INVITE, came from `target`. Only the first one makes the call: the caller is to end
     /// the other dialogs of a forked INVITE (RFC 3261 §13.2.2.4), and nobody hears of them here. Whether this is the first.
-    pub fn answered(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) -> bool {
+    pub fn handle_answer(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) -> bool {
         debug_assert!(response.status().is_some_and(Status::is_success), "a 2xx answers");
         let callee_tag = self.short_hash(response.to().tag());
         let Some(place) = self.place(key.0) else { return false };
@@ -171,7 +171,7 @@ impl Calls {
     /// the server's own.
     ///
     /// A status after which callers try again with the same Call-ID (401, 407, 422) does not end the call yet.
-    pub fn failed(&mut self, now: Timestamp, key: CallKey, status: u16, target: Option<SocketAddr>) {
+    pub fn handle_failure(&mut self, now: Timestamp, key: CallKey, status: u16, target: Option<SocketAddr>) {
         let Some(place) = self.place(key.0) else { return };
         let Some(call) = self.calls.get_mut(place) else { return };
         call.legs = call.legs.saturating_sub(1);
@@ -193,11 +193,11 @@ impl Calls {
 
     /// The target that `seat` is of has the call while it lasts: while it is talked, and while a caller who was asked for more
     /// may try again. Where the INVITE passed here twice, on its way to two targets, it is the call of the last that is told of.
-    pub fn assign(&mut self, key: CallKey, seat: Seat) {
+    pub fn assign_target(&mut self, key: CallKey, seat: CallGuard) {
         if let Some(call) = self.call_mut(key)
             && matches!(call.state, State::Answered | State::Challenged)
         {
-            call.seat = Some(seat);
+            call.call_guard = Some(seat);
         }
     }
 
@@ -213,11 +213,11 @@ impl Calls {
         if request.to().tag().is_none() && call.state != State::Challenged {
             return None;
         }
-        call.seat.as_ref().map(|seat| seat.target().id())
+        call.call_guard.as_ref().map(|seat| seat.target().id())
     }
 
     /// The caller sent CANCEL. The call ends with the final response that the INVITE gets: it may yet be answered.
-    pub fn cancelled(&mut self, _now: Timestamp, key: CallKey) {
+    pub fn handle_cancel(&mut self, _now: Timestamp, key: CallKey) {
         if let Some(call) = self.call_mut(key)
             && call.state != State::Answered
         {
@@ -229,18 +229,18 @@ impl Calls {
     ///
     /// The parties take the session for ended as soon as BYE is sent, whatever is answered (RFC 3261 §15.1.1). A target may have
     /// to answer it yet, so the seat that it has is given out.
-    pub fn bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<Ended> {
+    pub fn handle_bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<ByeOutcome> {
         let (place, is_caller) = self.dialog(bye)?;
         let by = if is_caller { Reason::CallerHungUp } else { Reason::CalleeHungUp };
-        let seat = self.calls.get_mut(place).and_then(|call| call.seat.take());
+        let seat = self.calls.get_mut(place).and_then(|call| call.call_guard.take());
         self.end(place, now, by, Some(200));
-        Some(Ended { by, seat })
+        Some(ByeOutcome { by, call_guard: seat })
     }
 
     /// A message inside a dialog: a sign that the call goes on. A re-INVITE or UPDATE begins the session timer anew with its
     /// own interval, or ends it where it has none; its 2xx then says what both parties keep, which is never longer
     /// (RFC 4028 §7.2, §9). Who sees only one of the two ends the call later than the parties, never before them.
-    pub fn refreshed(&mut self, now: Timestamp, message: &Message<'_>) {
+    pub fn handle_refresh(&mut self, now: Timestamp, message: &Message<'_>) {
         let Some((place, _)) = self.dialog(message) else { return };
         let is_refresh = matches!(message.method(), Method::Invite | Method::Update)
             && message.status().is_none_or(Status::is_success);
@@ -258,7 +258,7 @@ impl Calls {
     }
 
     /// Takes a call that has ended; call until `None`.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    pub fn poll_record(&mut self) -> Option<CallRecord> {
         let record = self.records.pop_front();
         // After a burst of ends the queue gives its memory back.
         if record.is_none() && self.records.capacity() > EXPIRIES_PER_CALL {
@@ -333,13 +333,13 @@ impl Calls {
     }
 
     /// The INVITE of a call that is known.
-    fn on_again(&mut self, now: Timestamp, place: u32) {
+    fn on_repeated_invite(&mut self, now: Timestamp, place: u32) {
         let Some(call) = self.calls.get_mut(place) else { return };
         call.legs = call.legs.saturating_add(1);
         if call.state == State::Challenged {
             call.state = State::Trying;
             // While it is set up the request itself says who has it.
-            call.seat = None;
+            call.call_guard = None;
             self.arm(place, now + self.limits.age, false);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use strowger_foundation::map::{Seeded, seeded};
+use strowger_foundation::map::{SeededState, seeded};
 
 use crate::User;
 use crate::gateway::{Gateway, Gateways};
@@ -17,7 +17,7 @@ const STRIPES: usize = 256;
 
 /// One row that a store saw change.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum DirectoryChange {
     /// The user is new, or has another password or state.
     PutUser(User),
     /// There is no user at this address any more.
@@ -46,7 +46,7 @@ pub enum Change {
 /// something slower hold the old version until the workers have the new one.
 #[derive(Clone)]
 pub struct Directory {
-    seed: Seeded,
+    seed: SeededState,
     stripes: Box<[Arc<Stripe>]>,
     gateways: Gateways,
     users: usize,
@@ -65,7 +65,7 @@ impl Directory {
 
     /// The next version: this one with `changes` applied in their order. This one stays as it is.
     #[must_use]
-    pub fn with_changes(&self, changes: impl IntoIterator<Item = Change>) -> Self {
+    pub fn with_changes(&self, changes: impl IntoIterator<Item = DirectoryChange>) -> Self {
         let mut next = self.clone();
         for change in changes {
             next.on_change(change);
@@ -135,7 +135,7 @@ impl Directory {
         assert_eq!(self.aliases, self.stripes.iter().map(|stripe| stripe.aliases.len()).sum::<usize>());
     }
 
-    fn on_change(&mut self, change: Change) {
+    fn on_change(&mut self, change: DirectoryChange) {
         let hash = self.hash(change.key());
         let seed = &self.seed;
         let Some(stripe) = self.stripes.get_mut(stripe_index(hash)) else {
@@ -144,26 +144,26 @@ impl Directory {
         };
         let stripe = Arc::make_mut(stripe);
         match change {
-            Change::PutUser(user) => {
+            DirectoryChange::PutUser(user) => {
                 let added = put(&mut stripe.users, seed, hash, Arc::new(user));
                 self.users += usize::from(added);
             }
-            Change::RemoveUser(aor) => {
+            DirectoryChange::RemoveUser(aor) => {
                 let removed = remove(&mut stripe.users, hash, &aor);
                 debug_assert!(!removed || self.users > 0);
                 self.users -= usize::from(removed);
             }
-            Change::PutAlias { alias, aor } => {
+            DirectoryChange::PutAlias { alias, aor } => {
                 let added = put(&mut stripe.aliases, seed, hash, Arc::new(Alias { alias, aor }));
                 self.aliases += usize::from(added);
             }
-            Change::RemoveAlias(alias) => {
+            DirectoryChange::RemoveAlias(alias) => {
                 let removed = remove(&mut stripe.aliases, hash, &alias);
                 debug_assert!(!removed || self.aliases > 0);
                 self.aliases -= usize::from(removed);
             }
             // Sets are in no stripe.
-            Change::PutGateways { set, gateways } => self.gateways.put(set, gateways),
+            DirectoryChange::PutGateways { set, gateways } => self.gateways.put(set, gateways),
         }
     }
 
@@ -182,7 +182,7 @@ impl fmt::Debug for Directory {
     }
 }
 
-impl Change {
+impl DirectoryChange {
     fn key(&self) -> &[u8] {
         match self {
             Self::PutUser(user) => &user.aor,
@@ -194,7 +194,7 @@ impl Change {
     }
 }
 
-impl fmt::Debug for Change {
+impl fmt::Debug for DirectoryChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PutUser(user) => write!(f, "PutUser({user:?})"),
@@ -235,7 +235,7 @@ impl Keyed for Alias {
 }
 
 /// Writes `row` over the one with its key; true if there was none.
-fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &Seeded, hash: u64, row: Arc<T>) -> bool {
+fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, row: Arc<T>) -> bool {
     match table.entry(hash, |other| other.key() == row.key(), |other| seed.hash_one(other.key())) {
         Entry::Occupied(mut occupied) => {
             *occupied.get_mut() = row;
@@ -270,8 +270,8 @@ mod tests {
 
     #[test]
     fn a_change_copies_its_stripe_and_shares_the_others() {
-        let before = Directory::empty(1).with_changes((0..10_000).map(|index| Change::PutUser(user(index))));
-        let after = before.with_changes([Change::PutUser(User { enabled: false, ..user(5) })]);
+        let before = Directory::empty(1).with_changes((0..10_000).map(|index| DirectoryChange::PutUser(user(index))));
+        let after = before.with_changes([DirectoryChange::PutUser(User { enabled: false, ..user(5) })]);
         let copied = before.stripes.iter().zip(&*after.stripes).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
         assert_eq!(copied, 1);
         let neighbours = before.stripe(before.hash(&user(5).aor)).map_or(0, |stripe| stripe.users.len());
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn users_spread_evenly_over_stripes() {
-        let directory = Directory::empty(42).with_changes((0..25_600).map(|index| Change::PutUser(user(index))));
+        let directory =
+            Directory::empty(42).with_changes((0..25_600).map(|index| DirectoryChange::PutUser(user(index))));
         let fullest = directory.stripes.iter().map(|stripe| stripe.users.len()).max();
         let emptiest = directory.stripes.iter().map(|stripe| stripe.users.len()).min();
         assert!(fullest < Some(160) && emptiest > Some(50), "{emptiest:?} to {fullest:?} around 100");
@@ -297,14 +298,14 @@ mod tests {
 
     #[test]
     fn debug_shows_counts_only() {
-        let directory = Directory::empty(3).with_changes([Change::PutUser(user(1))]);
+        let directory = Directory::empty(3).with_changes([DirectoryChange::PutUser(user(1))]);
         assert_eq!(format!("{directory:?}"), "Directory { users: 1, aliases: 0, .. }");
     }
 
     #[test]
     fn debug_of_a_change_is_readable() {
-        let alias = Change::PutAlias { alias: (*b"desk@x").into(), aor: (*b"al\nice@x").into() };
+        let alias = DirectoryChange::PutAlias { alias: (*b"desk@x").into(), aor: (*b"al\nice@x").into() };
         assert_eq!(format!("{alias:?}"), r"PutAlias(desk@x -> al\nice@x)");
-        assert_eq!(format!("{:?}", Change::RemoveUser((*b"alice@x").into())), "RemoveUser(alice@x)");
+        assert_eq!(format!("{:?}", DirectoryChange::RemoveUser((*b"alice@x").into())), "RemoveUser(alice@x)");
     }
 }

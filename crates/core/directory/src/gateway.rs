@@ -79,14 +79,14 @@ impl Gateways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Change, Directory};
+    use crate::{Directory, DirectoryChange};
 
     fn gateway(uri: &str, priority: u16) -> Gateway {
         Gateway { uri: uri.as_bytes().into(), priority, weight: 1, capacity: None, enabled: true }
     }
 
-    fn put(set: &str, gateways: &[Gateway]) -> Change {
-        Change::PutGateways { set: set.as_bytes().into(), gateways: gateways.to_vec() }
+    fn put(set: &str, gateways: &[Gateway]) -> DirectoryChange {
+        DirectoryChange::PutGateways { set: set.as_bytes().into(), gateways: gateways.to_vec() }
     }
 
     fn uris<'a>(directory: &'a Directory, set: &str) -> Vec<&'a [u8]> {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_change_of_users_leaves_sets_alone() {
         let before = Directory::empty(1).with_changes([put("pstn", &[gateway("sip:a", 0)])]);
-        let after = before.with_changes([Change::RemoveAlias((*b"nobody@example.com").into())]);
+        let after = before.with_changes([DirectoryChange::RemoveAlias((*b"nobody@example.com").into())]);
         assert!(std::ptr::eq(before.gateways().members(b"pstn"), after.gateways().members(b"pstn")));
     }
 

@@ -14,6 +14,6 @@ mod directory;
 mod gateway;
 mod user;
 
-pub use directory::{Change, Directory};
+pub use directory::{Directory, DirectoryChange};
 pub use gateway::{Gateway, Gateways};
 pub use user::{Ha1s, User};

@@ -104,7 +104,12 @@ impl Flow {
 
     /// The flow of one connection, and of no other.
     #[must_use]
-    pub const fn on(listener: ListenerId, transport: Transport, peer: SocketAddr, connection: ConnId) -> Self {
+    pub const fn on_connection(
+        listener: ListenerId,
+        transport: Transport,
+        peer: SocketAddr,
+        connection: ConnId,
+    ) -> Self {
         Self { listener, transport, reopen: false, peer, connection: Some(connection) }
     }
 }

@@ -5,15 +5,15 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+pub mod base16;
 pub mod base64url;
 pub mod flow;
 mod fnv;
-pub mod foresight;
 pub mod id;
-pub mod letters;
 pub mod map;
 pub mod pool;
-mod sip;
+pub mod prefetch;
+mod siphash;
 pub mod slots;
 pub mod tag;
 pub mod time;
@@ -21,9 +21,9 @@ pub mod wheel;
 
 pub use flow::{Flow, Transport, octets};
 pub use fnv::fnv1a;
-pub use foresight::foresee;
 pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
+pub use prefetch::prefetch;
 pub use slots::Slots;
 pub use tag::{KeyRing, Seal, Tag, TagKey};
 pub use time::{Timestamp, WallTime};

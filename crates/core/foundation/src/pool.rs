@@ -46,7 +46,7 @@ impl BufPool {
 
     /// Returns a buffer for later use; its contents are forgotten.
     #[inline]
-    pub fn give(&mut self, mut buf: Buf) {
+    pub fn recycle(&mut self, mut buf: Buf) {
         // The largest class that it has room for: the one below the one that its capacity falls into.
         let class = quarter_step(buf.capacity().max(1 << LOWEST)).checked_sub(1);
         if let Some(idle) = class.and_then(|class| self.idle.get_mut(class))
@@ -88,7 +88,7 @@ mod tests {
         let mut pool = BufPool::new();
         let buf = pool.copy_of(&[7; 600]);
         let address = buf.as_ptr();
-        pool.give(buf);
+        pool.recycle(buf);
         assert_eq!(pool.idle(), 1);
         let again = pool.take(630);
         assert_eq!(again.as_ptr(), address);
@@ -102,10 +102,10 @@ mod tests {
             let buf = pool.take(size);
             assert!(buf.capacity() >= size && (size <= 320 || buf.capacity() < size * 5 / 4 + 2), "{size}");
             let address = buf.as_ptr();
-            pool.give(buf);
+            pool.recycle(buf);
             let again = pool.take(size);
             assert_eq!(again.as_ptr(), address, "{size}");
-            pool.give(again);
+            pool.recycle(again);
         }
         assert_eq!(pool.idle(), CLASSES);
     }
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_huge_buffer_is_not_kept() {
         let mut pool = BufPool::new();
-        pool.give(Vec::with_capacity(65_536));
-        pool.give(Vec::with_capacity(16));
+        pool.recycle(Vec::with_capacity(65_536));
+        pool.recycle(Vec::with_capacity(16));
         assert_eq!(pool.idle(), 0);
     }
 }

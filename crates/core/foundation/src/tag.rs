@@ -7,8 +7,8 @@ use core::fmt;
 use core::hash::{BuildHasher as _, Hasher};
 
 use crate::map::seeded;
-use crate::sip::Sip;
-use crate::{base64url, letters};
+use crate::siphash::SipHasher;
+use crate::{base16, base64url};
 
 /// The characters of an encoded tag.
 pub const TAG_TEXT_LEN: usize = 16;
@@ -40,7 +40,7 @@ impl TagKey {
     /// The seal over `parts` joined and `ends`, which has to say where one part ends and the next begins.
     #[must_use]
     pub fn seal_joined(&self, parts: &[&[u8]], ends: u64) -> Seal {
-        let mut sip = Sip::<2, 4>::new64(&self.0);
+        let mut sip = SipHasher::<2, 4>::new64(&self.0);
         // Most dialogs have but one or two of what may be sealed.
         parts.iter().filter(|part| !part.is_empty()).for_each(|part| sip.write(part));
         sip.write_u64(ends);
@@ -51,7 +51,7 @@ impl TagKey {
     #[inline]
     #[must_use]
     pub fn seal_words<const COUNT: usize>(&self, words: [u64; COUNT]) -> Seal {
-        let mut sip = Sip::<2, 4>::new64(&self.0);
+        let mut sip = SipHasher::<2, 4>::new64(&self.0);
         words.into_iter().for_each(|word| sip.write_u64(word));
         Seal(sip.finish64())
     }
@@ -67,19 +67,19 @@ impl TagKey {
     /// A 128-bit keyed hash of `parts`; equal hashes are taken for equal keys.
     #[must_use]
     pub fn hash128(&self, parts: &[&[u8]]) -> u128 {
-        hash_with(Sip::<2, 4>::new128(&self.0), parts).finish128()
+        hash_with(SipHasher::<2, 4>::new128(&self.0), parts).finish128()
     }
 
     /// As [`hash128`](Self::hash128), for tables: what no peer ever sees and no disk keeps. SipHash-1-3 does for that.
     #[must_use]
     pub fn table128(&self, parts: &[&[u8]]) -> u128 {
-        hash_with(Sip::<1, 3>::new128(&self.0), parts).finish128()
+        hash_with(SipHasher::<1, 3>::new128(&self.0), parts).finish128()
     }
 
     /// A 128-bit keyed hash for tables of `parts` joined and `word`, which has to say where one part ends and the next begins.
     #[must_use]
     pub fn table128_of(&self, parts: &[&[u8]], word: u64) -> u128 {
-        let mut sip = Sip::<1, 3>::new128(&self.0);
+        let mut sip = SipHasher::<1, 3>::new128(&self.0);
         parts.iter().for_each(|part| sip.write(part));
         sip.write_u64(word);
         sip.finish128()
@@ -100,7 +100,10 @@ impl TagKey {
 
 /// Each part's length goes before it.
 #[inline]
-fn hash_with<const BLOCK: usize, const END: usize>(mut sip: Sip<BLOCK, END>, parts: &[&[u8]]) -> Sip<BLOCK, END> {
+fn hash_with<const BLOCK: usize, const END: usize>(
+    mut sip: SipHasher<BLOCK, END>,
+    parts: &[&[u8]],
+) -> SipHasher<BLOCK, END> {
     for part in parts {
         sip.write_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
         sip.write(part);
@@ -165,14 +168,14 @@ impl Seal {
 
     /// The seal as 16 [letters].
     #[must_use]
-    pub fn to_text(self) -> [u8; letters::LEN] {
-        letters::encode(self.0)
+    pub fn to_text(self) -> [u8; base16::LEN] {
+        base16::encode(self.0)
     }
 
     /// Reads 16 letters.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<Self> {
-        letters::decode(text.try_into().ok()?).map(Self)
+        base16::decode(text.try_into().ok()?).map(Self)
     }
 }
 

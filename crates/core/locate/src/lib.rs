@@ -16,13 +16,13 @@
     )
 )]
 
-mod names;
+mod name_cache;
 mod order;
 mod outages;
 
-pub use names::{CachePolicy, Lookup, MAX_NAMES, NameCounts, Names, RETRY_AFTER};
-pub use order::{Draw, MAX_CANDIDATES, MAX_HOPS};
-pub use outages::{Cause, Finder, Hold, Learnt, MAX_OUTAGES, Outage, Outages, REMEMBERED_FOR};
+pub use name_cache::{CachePolicy, Lookup, MAX_NAMES, NameCache, NameCounts, RETRY_AFTER};
+pub use order::{MAX_CANDIDATES, MAX_HOPS, SplitMix64};
+pub use outages::{BackOff, Cause, DetectedBy, MAX_OUTAGES, Outage, OutageChange, Outages, REMEMBERED_FOR};
 
 use core::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use strowger_foundation::{Flow, Transport};
 
 /// What is to be located: the host name of a URI, with what the URI says of port and transport (RFC 3263 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Question {
+pub struct LocateQuery {
     /// The host name, in lower case, without a final dot.
     pub host: SmallVec<[u8; 48]>,
     /// The port, where the URI has one.
@@ -40,23 +40,23 @@ pub struct Question {
     /// The transport, where the URI names one.
     pub transport: Option<Transport>,
     /// The URI is a `sips` URI.
-    pub secure: bool,
+    pub is_secure: bool,
 }
 
 /// Bytes of a host name at most, without a final dot (RFC 1035 §2.3.4); nothing longer is kept or asked for.
 pub const MAX_HOST: usize = 253;
 
-impl Question {
+impl LocateQuery {
     /// Asks for `host` in any case, with or without a final dot.
     #[must_use]
     pub fn new(host: &[u8], port: Option<u16>, transport: Option<Transport>, secure: bool) -> Self {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        Self { host: host.iter().map(u8::to_ascii_lowercase).collect(), port, transport, secure }
+        Self { host: host.iter().map(u8::to_ascii_lowercase).collect(), port, transport, is_secure: secure }
     }
 
     /// Whether the host could be a name of the DNS, by its length.
     #[must_use]
-    pub fn is_askable(&self) -> bool {
+    pub fn is_valid_name(&self) -> bool {
         self.host.len() <= MAX_HOST
     }
 }
@@ -93,14 +93,14 @@ pub struct Candidate {
 
 /// All servers that a name stands for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Located {
+pub struct CandidateList {
     /// In the order of rank and priority.
     pub candidates: Vec<Candidate>,
 }
 
 /// Why a name could not be located.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum LocateError {
     /// There is no such name, or it has no address.
     NoSuchName,
     /// The DNS did not answer in time, or with a failure of its own.
@@ -108,7 +108,7 @@ pub enum Failure {
 }
 
 /// What the DNS said.
-pub type Answer = Result<Arc<Located>, Failure>;
+pub type LocateResult = Result<Arc<CandidateList>, LocateError>;
 
 /// One question of one shard, to be named in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{Candidate, Hop, Located};
+use crate::{Candidate, CandidateList, Hop};
 
 /// Hops that one request tries at most: with Timer B's share for each, more would outlast the caller's patience.
 pub const MAX_HOPS: usize = 8;
@@ -13,7 +13,7 @@ pub const MAX_CANDIDATES: usize = 64;
 /// What a weight counts against a weight of 0, which RFC 2782 gives "a very small chance".
 const WEIGHT_UNIT: u64 = 256;
 
-impl Located {
+impl CandidateList {
     /// An answer of these candidates, sorted by rank and priority and cut at [`MAX_CANDIDATES`].
     #[must_use]
     pub fn new(mut candidates: Vec<Candidate>) -> Self {
@@ -30,8 +30,8 @@ impl Located {
     pub fn order(&self, choice: u64, avoid: impl Fn(&Hop) -> bool, out: &mut SmallVec<[Hop; 4]>) {
         out.clear();
         let mut avoided: SmallVec<[Hop; MAX_HOPS]> = SmallVec::new();
-        let mut draw = Draw(choice);
-        let mut left = Left::new(self);
+        let mut draw = SplitMix64(choice);
+        let mut left = Remaining::new(self);
         // The first MAX_HOPS are tried, whatever stands behind them.
         while out.len() < MAX_HOPS
             && let Some(candidate) = left.take(&mut draw)
@@ -53,22 +53,22 @@ impl Located {
 }
 
 /// The candidates that have not been taken yet.
-struct Left<'a> {
+struct Remaining<'a> {
     candidates: &'a [Candidate],
     /// A bit for each.
-    untaken: u64,
+    remaining: u64,
 }
 
-impl<'a> Left<'a> {
-    fn new(located: &'a Located) -> Self {
+impl<'a> Remaining<'a> {
+    fn new(located: &'a CandidateList) -> Self {
         let count = located.candidates.len().min(MAX_CANDIDATES);
         let untaken = if count == MAX_CANDIDATES { u64::MAX } else { (1 << count) - 1 };
-        Self { candidates: &located.candidates, untaken }
+        Self { candidates: &located.candidates, remaining: untaken }
     }
 
     /// The next one: of those with the lowest rank and priority, one by weight.
     //= rfc2782#Priority
-    fn take(&mut self, draw: &mut Draw) -> Option<&'a Candidate> {
+    fn take(&mut self, draw: &mut SplitMix64) -> Option<&'a Candidate> {
         let place = |candidate: &Candidate| (candidate.rank, candidate.priority);
         let best = self.rest().map(|(_, candidate)| place(candidate)).min()?;
         let equals = || self.rest().filter(|(_, candidate)| place(candidate) == best);
@@ -79,12 +79,12 @@ impl<'a> Left<'a> {
             drawn = drawn.saturating_sub(share(candidate));
             found
         })?;
-        self.untaken &= !(1 << index);
+        self.remaining &= !(1 << index);
         Some(taken)
     }
 
     fn rest(&self) -> impl Iterator<Item = (usize, &'a Candidate)> + use<'a> {
-        let untaken = self.untaken;
+        let untaken = self.remaining;
         self.candidates.iter().take(MAX_CANDIDATES).enumerate().filter(move |(index, _)| untaken >> index & 1 == 1)
     }
 }
@@ -95,9 +95,9 @@ fn share(candidate: &Candidate) -> u64 {
 
 /// A row of well mixed numbers from one (SplitMix64, Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
-pub struct Draw(pub u64);
+pub struct SplitMix64(pub u64);
 
-impl Draw {
+impl SplitMix64 {
     /// The next number.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strowger_foundation::Timestamp;
-use strowger_foundation::map::{Seeded, SeededMap, seeded};
+use strowger_foundation::map::{SeededMap, SeededState, seeded};
 
 use crate::Hop;
 
@@ -17,7 +17,7 @@ pub const MAX_OUTAGES: usize = 4_096;
 pub const REMEMBERED_FOR: Duration = Duration::from_secs(3_600);
 
 /// Bits of marks.
-const MARKS: usize = MAX_OUTAGES;
+const FILTER_BITS: usize = MAX_OUTAGES;
 
 /// How a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,12 +44,12 @@ pub struct Outage {
     pub dead_until: Option<Timestamp>,
     /// What it has said itself of when it wants to be left alone, where it did. Only a later word of its own, or a call that began
     /// later and that it takes, changes that: neither silence nor what else it answers does.
-    pub held: Option<Hold>,
+    pub back_off: Option<BackOff>,
 }
 
 /// A peer's wish to be left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct BackOff {
     /// When it said so.
     pub since: Timestamp,
     /// Until when.
@@ -58,7 +58,7 @@ pub struct Hold {
 
 /// Who found that a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finder {
+pub enum DetectedBy {
     /// An INVITE.
     Call,
     /// Any other request.
@@ -67,28 +67,28 @@ pub enum Finder {
 
 /// What was learnt when a peer was found to have failed. Of all that find it so, one is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learnt {
+pub enum OutageChange {
     /// Nothing new.
-    Nothing,
+    Unchanged,
     /// What calls take for dead now had failed already, and that was told of.
     Dead,
     /// It fails; or it refused, and is dead now.
-    Out,
+    Failed,
 }
 
 impl Outage {
     /// When the peer is tried again as any other, for whatever reason it is avoided.
     #[must_use]
     pub fn ends(&self) -> Timestamp {
-        self.held.map_or(self.until, |held| held.until.max(self.until))
+        self.back_off.map_or(self.until, |held| held.until.max(self.until))
     }
 
     fn is_dead(&self, now: Timestamp) -> bool {
         self.dead_until.is_some_and(|until| now < until)
     }
 
-    fn hold_at(&self, now: Timestamp) -> Option<Hold> {
-        self.held.filter(|held| now < held.until)
+    fn back_off_at(&self, now: Timestamp) -> Option<BackOff> {
+        self.back_off.filter(|held| now < held.until)
     }
 
     fn is_forgotten(&self, now: Timestamp) -> bool {
@@ -96,7 +96,7 @@ impl Outage {
     }
 
     /// It has said something: nothing but its own wish keeps it away now.
-    fn rest(&mut self, now: Timestamp) {
+    fn record_answer(&mut self, now: Timestamp) {
         self.until = self.until.min(now);
         self.dead_until = self.dead_until.map(|until| until.min(now));
         self.cause = Cause::Refused;
@@ -107,24 +107,24 @@ impl Outage {
 #[derive(Debug)]
 pub struct Outages {
     /// When the last of them is over, in nanoseconds, so that nobody takes the lock where nothing is out.
-    all_over: AtomicU64,
+    latest_end: AtomicU64,
     /// For each hop that is known its [mark](Self::mark_of), so that nobody takes the lock for a hop that is not. Written under
     /// the lock.
-    marks: [AtomicU64; MARKS / 64],
-    hasher: Seeded,
+    filter: [AtomicU64; FILTER_BITS / 64],
+    hasher: SeededState,
     overflow: AtomicU64,
-    known: Mutex<Known>,
+    known: Mutex<HopTable>,
     /// For sets of hops that are all dead, by a hash of all of them: when a call may look whether they still are.
     probes: Mutex<SeededMap<u64, Timestamp>>,
     /// Of whom it was told that all their hops are dead, by a hash, and when the last of those outages had begun.
-    told: Mutex<SeededMap<u64, Timestamp>>,
+    reported: Mutex<SeededMap<u64, Timestamp>>,
 }
 
 /// The hops that are known, and for each mark how many of them it stands for.
 #[derive(Debug)]
-struct Known {
+struct HopTable {
     hops: SeededMap<Hop, Outage>,
-    marked: Vec<u16>,
+    filter_counts: Vec<u16>,
 }
 
 impl Outages {
@@ -132,68 +132,80 @@ impl Outages {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            all_over: AtomicU64::new(0),
-            marks: [const { AtomicU64::new(0) }; MARKS / 64],
+            latest_end: AtomicU64::new(0),
+            filter: [const { AtomicU64::new(0) }; FILTER_BITS / 64],
             hasher: seeded(seed),
             overflow: AtomicU64::new(0),
-            known: Mutex::new(Known { hops: SeededMap::with_hasher(seeded(seed)), marked: vec![0; MARKS] }),
+            known: Mutex::new(HopTable {
+                hops: SeededMap::with_hasher(seeded(seed)),
+                filter_counts: vec![0; FILTER_BITS],
+            }),
             probes: Mutex::new(SeededMap::with_hasher(seeded(seed))),
-            told: Mutex::new(SeededMap::with_hasher(seeded(seed))),
+            reported: Mutex::new(SeededMap::with_hasher(seeded(seed))),
         }
     }
 
     /// `hop` did not answer `finder`, or refused everybody (RFC 3263 §4.3): it is avoided for `for_`.
-    pub fn mark(&self, now: Timestamp, hop: Hop, for_: Duration, cause: Cause, finder: Finder) -> Learnt {
-        self.note(now, hop, for_, (cause, finder), None)
+    pub fn mark_failed(
+        &self,
+        now: Timestamp,
+        hop: Hop,
+        for_: Duration,
+        cause: Cause,
+        finder: DetectedBy,
+    ) -> OutageChange {
+        self.record(now, hop, for_, (cause, finder), None)
     }
 
     //= rfc3261#21.5.4
     /// `hop` answered `finder` 503 with a Retry-After, and is avoided for that time, whatever it said before: whoever is served by it
     /// meanwhile had come before.
-    pub fn hold(&self, now: Timestamp, hop: Hop, for_: Duration, finder: Finder) -> Learnt {
-        let held = Hold { since: now, until: now + for_ };
-        self.note(now, hop, for_, (Cause::Refused, finder), Some(held))
+    pub fn set_back_off(&self, now: Timestamp, hop: Hop, for_: Duration, finder: DetectedBy) -> OutageChange {
+        let held = BackOff { since: now, until: now + for_ };
+        self.record(now, hop, for_, (Cause::Refused, finder), Some(held))
     }
 
-    fn note(
+    fn record(
         &self,
         now: Timestamp,
         hop: Hop,
         for_: Duration,
-        (cause, finder): (Cause, Finder),
-        held: Option<Hold>,
-    ) -> Learnt {
+        (cause, finder): (Cause, DetectedBy),
+        held: Option<BackOff>,
+    ) -> OutageChange {
         let mut known = self.lock();
         let old = known.hops.get(&hop).copied();
         if old.is_none() {
             if known.hops.len() >= MAX_OUTAGES {
-                self.forget_past(now, &mut known);
+                self.evict_expired(now, &mut known);
             }
             if known.hops.len() >= MAX_OUTAGES {
                 self.overflow.fetch_add(1, Ordering::Relaxed);
-                return Learnt::Nothing;
+                return OutageChange::Unchanged;
             }
-            self.count_mark(&mut known, &hop, 1);
+            self.count_in_filter(&mut known, &hop, 1);
         }
         let old = old.filter(|old| !old.is_forgotten(now));
         let until = now + for_;
-        let held = held.or(old.and_then(|old| old.hold_at(now)));
+        let held = held.or(old.and_then(|old| old.back_off_at(now)));
         let was_dead_until = old.and_then(|old| old.dead_until);
         let dead_until = match (cause, finder) {
             (Cause::Refused, _) => was_dead_until.map(|until| until.min(now)),
-            (_, Finder::Call) => Some(until),
-            (_, Finder::Other) => was_dead_until,
+            (_, DetectedBy::Call) => Some(until),
+            (_, DetectedBy::Other) => was_dead_until,
         };
-        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until, held };
+        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until, back_off: held };
         known.hops.insert(hop, outage);
         // A reader that does not see it yet tries the peer once more, which does no harm.
-        self.all_over.fetch_max(outage.ends().as_nanos(), Ordering::Relaxed);
+        self.latest_end.fetch_max(outage.ends().as_nanos(), Ordering::Relaxed);
         match old {
-            None => Learnt::Out,
+            None => OutageChange::Failed,
             // Once in an outage: who refuses and is silent in turn does not fill the log.
-            Some(old) if old.cause == Cause::Refused && old.dead_until.is_none() && dead_until.is_some() => Learnt::Out,
-            Some(old) if !old.is_dead(now) && outage.is_dead(now) => Learnt::Dead,
-            Some(_) => Learnt::Nothing,
+            Some(old) if old.cause == Cause::Refused && old.dead_until.is_none() && dead_until.is_some() => {
+                OutageChange::Failed
+            }
+            Some(old) if !old.is_dead(now) && outage.is_dead(now) => OutageChange::Dead,
+            Some(_) => OutageChange::Unchanged,
         }
     }
 
@@ -205,13 +217,13 @@ impl Outages {
 
     /// Until when `hop` has [said](Self::hold) that it wants to be left alone; `None` where it does not.
     #[must_use]
-    pub fn held_until(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
-        self.outage_of(now, hop).and_then(|outage| outage.hold_at(now)).map(|held| held.until)
+    pub fn back_off_until(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
+        self.outage_of(now, hop).and_then(|outage| outage.back_off_at(now)).map(|held| held.until)
     }
 
     /// What is known of `hop` while anybody is out.
     fn outage_of(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
-        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
+        if now.as_nanos() >= self.latest_end.load(Ordering::Relaxed) || !self.may_contain(hop) {
             return None;
         }
         self.lock().hops.get(hop).copied()
@@ -222,7 +234,7 @@ impl Outages {
     /// what it refuses is its own.
     pub fn admits(&self, now: Timestamp, hops: impl Iterator<Item = Hop> + Clone, every: Duration) -> bool {
         let is_dead = |hop| self.dead_since(now, &hop).is_some();
-        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !hops.clone().all(is_dead) {
+        if now.as_nanos() >= self.latest_end.load(Ordering::Relaxed) || !hops.clone().all(is_dead) {
             return true;
         }
         // In whatever order they are.
@@ -248,9 +260,9 @@ impl Outages {
 
     /// Whether it is to be told that all hops of `whose` are dead, the last of them failing since `since`: it is told once,
     /// until one of them has answered and failed again.
-    pub fn is_to_be_told(&self, whose: &impl Hash, since: Timestamp) -> bool {
+    pub fn should_report(&self, whose: &impl Hash, since: Timestamp) -> bool {
         let whose = self.hasher.hash_one(whose);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         // Names that no configuration has any more; who is told of twice then is told of in vain.
         if told.len() >= MAX_OUTAGES && !told.contains_key(&whose) {
             told.clear();
@@ -260,41 +272,41 @@ impl Outages {
 
     /// `hop` has answered; what was known of it, where that is news. Where it is [held](Self::hold) it stays so.
     pub fn clear(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
-        self.lift(now, hop, |_| true, |_| false)
+        self.remove_if(now, hop, |_| true, |_| false)
     }
 
     /// As [`clear`](Self::clear), where `hop` has taken a call that had `begun` then: who takes what is new wants to be left alone no
     /// more.
     pub fn clear_by_call(&self, now: Timestamp, hop: &Hop, begun: Timestamp) -> Option<Outage> {
-        self.lift(now, hop, |_| true, |held| held.since < begun)
+        self.remove_if(now, hop, |_| true, |held| held.since < begun)
     }
 
     /// As [`clear`](Self::clear), where `hop` was silent or unreachable: it has said something, though it may refuse yet.
     pub fn revive(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
-        self.lift(now, hop, |outage| outage.cause != Cause::Refused, |_| false)
+        self.remove_if(now, hop, |outage| outage.cause != Cause::Refused, |_| false)
     }
 
     /// Forgets what is known of `hop` where that `may_go`, but for a wish of its own, unless that `is_over` too.
-    fn lift(
+    fn remove_if(
         &self,
         now: Timestamp,
         hop: &Hop,
         may_go: impl FnOnce(&Outage) -> bool,
-        is_over: impl FnOnce(Hold) -> bool,
+        is_over: impl FnOnce(BackOff) -> bool,
     ) -> Option<Outage> {
-        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
+        if self.latest_end.load(Ordering::Relaxed) == 0 || !self.may_contain(hop) {
             return None;
         }
         let mut known = self.lock();
         let outage = known.hops.get_mut(hop).filter(|outage| may_go(outage))?;
-        if outage.hold_at(now).is_some_and(|held| !is_over(held)) {
-            outage.rest(now);
+        if outage.back_off_at(now).is_some_and(|held| !is_over(held)) {
+            outage.record_answer(now);
             return None;
         }
         let outage = known.hops.remove(hop)?;
-        self.count_mark(&mut known, hop, -1);
+        self.count_in_filter(&mut known, hop, -1);
         if known.hops.is_empty() {
-            self.all_over.store(0, Ordering::Relaxed);
+            self.latest_end.store(0, Ordering::Relaxed);
         }
         Some(outage).filter(|outage| !outage.is_forgotten(now))
     }
@@ -321,27 +333,27 @@ impl Outages {
     }
 
     /// Whether `hop` may be known. Who does not see it yet tries the peer once more, or lets it be avoided a little longer.
-    fn is_marked(&self, hop: &Hop) -> bool {
-        let (word, bit) = self.mark_of(hop);
-        self.marks.get(word).is_some_and(|marks| marks.load(Ordering::Relaxed) & bit != 0)
+    fn may_contain(&self, hop: &Hop) -> bool {
+        let (word, bit) = self.filter_bit(hop);
+        self.filter.get(word).is_some_and(|marks| marks.load(Ordering::Relaxed) & bit != 0)
     }
 
     /// The word and the bit that stand for `hop`, and for others by chance.
-    fn mark_of(&self, hop: &Hop) -> (usize, u64) {
-        let mark = self.mark_number(hop);
+    fn filter_bit(&self, hop: &Hop) -> (usize, u64) {
+        let mark = self.filter_index(hop);
         (mark / 64, 1 << (mark % 64))
     }
 
-    fn mark_number(&self, hop: &Hop) -> usize {
-        usize::try_from(self.hasher.hash_one(hop) % MARKS as u64).unwrap_or(0)
+    fn filter_index(&self, hop: &Hop) -> usize {
+        usize::try_from(self.hasher.hash_one(hop) % FILTER_BITS as u64).unwrap_or(0)
     }
 
     /// One hop more, or less, has the mark of `hop`.
-    fn count_mark(&self, known: &mut Known, hop: &Hop, change: i16) {
-        let Some(count) = known.marked.get_mut(self.mark_number(hop)) else { return };
+    fn count_in_filter(&self, known: &mut HopTable, hop: &Hop, change: i16) {
+        let Some(count) = known.filter_counts.get_mut(self.filter_index(hop)) else { return };
         *count = count.saturating_add_signed(change);
-        let (word, bit) = self.mark_of(hop);
-        let Some(marks) = self.marks.get(word) else { return };
+        let (word, bit) = self.filter_bit(hop);
+        let Some(marks) = self.filter.get(word) else { return };
         if *count == 0 {
             marks.fetch_and(!bit, Ordering::Relaxed);
         } else {
@@ -350,13 +362,13 @@ impl Outages {
     }
 
     /// Makes room for others.
-    fn forget_past(&self, now: Timestamp, known: &mut Known) {
+    fn evict_expired(&self, now: Timestamp, known: &mut HopTable) {
         let past = known.hops.extract_if(|_, outage| now >= outage.ends());
         let past: Vec<Hop> = past.map(|(hop, _)| hop).collect();
-        past.iter().for_each(|hop| self.count_mark(known, hop, -1));
+        past.iter().for_each(|hop| self.count_in_filter(known, hop, -1));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, HopTable> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,6 @@
 //! Entries of a member's log.
 
-use crate::items;
+use crate::length_prefixed;
 
 /// Where an entry stands in its member's log. A process begins a new incarnation, in which entries are numbered from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,7 +40,7 @@ impl Entry {
         let mut bytes = Vec::with_capacity(16 + self.records.iter().map(|record| record.len() + 4).sum::<usize>());
         bytes.extend_from_slice(&self.after.incarnation.to_be_bytes());
         bytes.extend_from_slice(&self.after.number.to_be_bytes());
-        self.records.iter().for_each(|record| items::write(&mut bytes, record));
+        self.records.iter().for_each(|record| length_prefixed::write(&mut bytes, record));
         bytes
     }
 
@@ -50,7 +50,7 @@ impl Entry {
         let (incarnation, rest) = bytes.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
         let after = Position { incarnation: u64::from_be_bytes(*incarnation), number: u64::from_be_bytes(*number) };
-        Some(Self { position, after, records: items::read(rest)? })
+        Some(Self { position, after, records: length_prefixed::read(rest)? })
     }
 }
 

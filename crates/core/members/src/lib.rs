@@ -28,7 +28,7 @@
 )]
 
 mod entry;
-mod items;
+mod length_prefixed;
 mod member;
 pub mod model;
 mod outbox;
@@ -40,5 +40,5 @@ pub use entry::{Entry, Position};
 pub use member::{FIRST_RETRY, LAST_RETRY, Member, Output};
 pub use outbox::{BatchId, Limits};
 pub use peers::{PeerLimits, PeerOutput, Peers, PeersConfig, Process};
-pub use request::{Alive, Kind, Reply, Request};
-pub use status::{PeerSeen, Seen, Status};
+pub use request::{Kind, LiveMember, Reply, Request};
+pub use status::{MemberStatus, PeerStatus, Status};

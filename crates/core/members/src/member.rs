@@ -9,8 +9,8 @@ use strowger_registrar::{Cursor, MemberId, Version};
 
 use crate::entry::{Entry, Position};
 use crate::outbox::{BatchId, Limits, Outbox};
-use crate::request::{Alive, Kind, Reply, Request};
-use crate::status::{Seen, Status};
+use crate::request::{Kind, LiveMember, Reply, Request};
+use crate::status::{MemberStatus, Status};
 
 /// After a failure the engine is asked again so much later, and twice as much each time.
 pub const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -18,7 +18,7 @@ pub const FIRST_RETRY: Duration = Duration::from_millis(50);
 pub const LAST_RETRY: Duration = Duration::from_secs(1);
 
 /// How often a member says that it is alive.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// What has not said so for this long is taken for dead.
 const DEAD_AFTER: Duration = Duration::from_millis(1_800);
 
@@ -26,7 +26,7 @@ const DEAD_AFTER: Duration = Duration::from_millis(1_800);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Ask the engine.
-    Ask(Request),
+    Request(Request),
     /// Take changes of another member into the table.
     Apply(Vec<Box<[u8]>>),
     /// The engine has this batch.
@@ -34,17 +34,17 @@ pub enum Output {
     /// There is no room for this batch.
     Refuse(BatchId),
     /// The table has all that the others had when this process began: it can serve.
-    Warm,
+    Synced,
     /// Hand over some of what the table has, from here on: [`Member::handle_announcement`].
-    Announce(Cursor),
+    ReadTable(Cursor),
 }
 
 /// What is known of another member.
 #[derive(Clone, Debug, Default)]
-struct Other {
+struct RemoteMember {
     address: Option<SocketAddr>,
     read: Position,
-    beat: u64,
+    heartbeat: u64,
     /// When the beat last changed.
     seen: Option<Timestamp>,
 }
@@ -53,7 +53,7 @@ struct Other {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It does not know where the logs end.
-    Lost,
+    Locating,
     /// It reads the whole state.
     Reading,
     /// It follows.
@@ -83,15 +83,15 @@ pub struct Member {
     conflict: Option<String>,
     /// Whether another server says to be this member.
     is_twice: bool,
-    others: BTreeMap<MemberId, Other>,
+    others: BTreeMap<MemberId, RemoteMember>,
     outbox: Outbox,
     /// Kinds of requests that are on their way.
-    asked: Vec<Kind>,
+    in_flight: Vec<Kind>,
     /// When what failed is tried again, and what the pause was.
     retries: BTreeMap<Kind, (Timestamp, Duration)>,
     next_beat: Timestamp,
     /// When the engine last said who is alive. While it says nothing, nobody knows better.
-    heard: Timestamp,
+    last_heartbeats: Timestamp,
     /// From where on the table is still to be announced.
     announcing: Option<Cursor>,
     is_announcement_awaited: bool,
@@ -112,7 +112,7 @@ impl Member {
             process: incarnation,
             key,
             begin: Position { incarnation, number: 0 },
-            phase: Phase::Lost,
+            phase: Phase::Locating,
             needs_all: true,
             is_read_in_vain: false,
             is_appended_in_vain: false,
@@ -122,10 +122,10 @@ impl Member {
             is_twice: false,
             others: BTreeMap::new(),
             outbox: Outbox::new(limits),
-            asked: Vec::new(),
+            in_flight: Vec::new(),
             retries: BTreeMap::new(),
             next_beat: Timestamp::ZERO,
-            heard: Timestamp::ZERO,
+            last_heartbeats: Timestamp::ZERO,
             announcing: None,
             is_announcement_awaited: false,
             forgotten: BTreeSet::new(),
@@ -146,11 +146,11 @@ impl Member {
             }
             self.status.refused += 1;
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// What [`Output::Announce`] asked for, and from where on there is more.
-    pub fn handle_announcement(&mut self, now: Timestamp, records: Vec<Box<[u8]>>, next: Option<Cursor>) {
+    pub fn handle_table_part(&mut self, now: Timestamp, records: Vec<Box<[u8]>>, next: Option<Cursor>) {
         self.is_announcement_awaited = false;
         self.announcing = next;
         if next.is_none() {
@@ -159,12 +159,12 @@ impl Member {
         if !records.is_empty() && !self.outbox.push(None, records) {
             self.has_lost = true;
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// What came of a request.
     pub fn handle_reply(&mut self, now: Timestamp, reply: Reply) {
-        self.asked.retain(|asked| *asked != reply.kind());
+        self.in_flight.retain(|asked| *asked != reply.kind());
         if !matches!(reply, Reply::Failed { .. }) {
             self.note_success(reply.kind());
         }
@@ -181,37 +181,37 @@ impl Member {
                 let confirmed = self.outbox.confirm(now, position);
                 self.outputs.extend(confirmed.into_iter().map(Output::Confirm));
             }
-            Reply::Beat(alive) => self.handle_beat(now, alive),
+            Reply::Heartbeats(alive) => self.handle_heartbeats(now, alive),
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Timestamp {
         let begin = |kind: &Kind| match kind {
-            Kind::Beat => self.next_beat,
+            Kind::Heartbeat => self.next_beat,
             Kind::Ends | Kind::ReadAll | Kind::Follow | Kind::Append => Timestamp::ZERO,
         };
-        let is_next = |kind: &&Kind| !self.asked.contains(kind) && self.wants(**kind);
-        let kinds = [Kind::Ends, Kind::ReadAll, Kind::Follow, Kind::Append, Kind::Beat];
+        let is_next = |kind: &&Kind| !self.in_flight.contains(kind) && self.is_due(**kind);
+        let kinds = [Kind::Ends, Kind::ReadAll, Kind::Follow, Kind::Append, Kind::Heartbeat];
         let retry = |kind: &Kind| self.retries.get(kind).map_or(Timestamp::ZERO, |(at, _)| *at);
         kinds.iter().filter(is_next).map(|kind| begin(kind).max(retry(kind))).min().unwrap_or(Timestamp::MAX)
     }
 
     /// Whether a request of this kind is to be made as soon as it can be.
-    fn wants(&self, kind: Kind) -> bool {
+    fn is_due(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Ends => self.phase == Phase::Lost,
+            Kind::Ends => self.phase == Phase::Locating,
             Kind::ReadAll => self.phase == Phase::Reading,
             Kind::Follow => self.phase == Phase::Following,
-            Kind::Append => self.phase != Phase::Lost && self.outbox.len() > 0,
-            Kind::Beat => true,
+            Kind::Append => self.phase != Phase::Locating && self.outbox.len() > 0,
+            Kind::Heartbeat => true,
         }
     }
 
@@ -223,7 +223,7 @@ impl Member {
     /// Whether a change is to be handed over where the table is announced: of this member, of one that is dead, or of one of whose log the
     /// engine has forgotten something.
     #[must_use]
-    pub fn announces(&self, version: Version) -> bool {
+    pub fn must_announce(&self, version: Version) -> bool {
         version
             .member()
             .is_none_or(|member| !self.is_alive(member) || member == self.own || self.forgotten.contains(&member))
@@ -232,28 +232,28 @@ impl Member {
     /// Whether a member is taken for alive. This one is.
     #[must_use]
     pub fn is_alive(&self, member: MemberId) -> bool {
-        member == self.own || self.others.get(&member).is_some_and(|other| other.is_alive(self.heard))
+        member == self.own || self.others.get(&member).is_some_and(|other| other.is_alive(self.last_heartbeats))
     }
 
     /// How it goes.
     #[must_use]
     pub fn status(&self) -> Status {
         let others = self.others.iter();
-        let seen = |(id, other): (&MemberId, &Other)| Seen {
+        let seen = |(id, other): (&MemberId, &RemoteMember)| MemberStatus {
             member: *id,
             address: other.address,
-            is_alive: other.is_alive(self.heard),
+            is_alive: other.is_alive(self.last_heartbeats),
             read: other.read,
         };
         let others = others.map(seen).collect();
         let conflict = self.conflict.clone();
-        Status { is_warm: self.is_warm, waiting: self.outbox.len(), others, conflict, ..self.status.clone() }
+        Status { is_synced: self.is_warm, waiting: self.outbox.len(), others, conflict, ..self.status.clone() }
     }
 
     fn note_success(&mut self, kind: Kind) {
         self.retries.remove(&kind);
         if self.retries.is_empty() {
-            (self.status.trouble, self.status.trouble_since) = (None, None);
+            (self.status.failure, self.status.failure_since) = (None, None);
         }
     }
 
@@ -261,11 +261,11 @@ impl Member {
     fn handle_failure(&mut self, now: Timestamp, kind: Kind, why: String) {
         let pause = self.retries.get(&kind).map_or(FIRST_RETRY, |(_, pause)| (2 * *pause).min(LAST_RETRY));
         self.retries.insert(kind, (now + pause, pause));
-        self.status.trouble_since.get_or_insert(now);
-        self.status.trouble = Some(why);
-        self.phase = Phase::Lost;
-        self.is_read_in_vain = self.asked.contains(&Kind::ReadAll);
-        self.is_appended_in_vain = self.asked.contains(&Kind::Append);
+        self.status.failure_since.get_or_insert(now);
+        self.status.failure = Some(why);
+        self.phase = Phase::Locating;
+        self.is_read_in_vain = self.in_flight.contains(&Kind::ReadAll);
+        self.is_appended_in_vain = self.in_flight.contains(&Kind::Append);
     }
 
     fn handle_ends(&mut self, ends: &[(MemberId, Position)]) {
@@ -277,7 +277,7 @@ impl Member {
             if own_end > self.outbox.end() {
                 self.begin.incarnation = self.begin.incarnation.max(own_end.incarnation + 1);
             }
-            self.outbox.chain_to(own_end, self.begin);
+            self.outbox.rebase_to(own_end, self.begin);
         }
         self.note_ends_of_others(ends);
         if is_forgotten || !self.forgotten.is_empty() {
@@ -305,14 +305,14 @@ impl Member {
 
     fn handle_all_read(&mut self) {
         (self.phase, self.needs_all) = (Phase::Following, false);
-        self.warm_up();
+        self.update_synced();
     }
 
     /// It serves once it has read all, and nobody else says to be the same member.
-    fn warm_up(&mut self) {
+    fn update_synced(&mut self) {
         if !self.is_warm && !self.needs_all && self.beats > 1 && !self.is_twice {
             self.is_warm = true;
-            self.outputs.push_back(Output::Warm);
+            self.outputs.push_back(Output::Synced);
             // The table may have kept what the engine has lost meanwhile.
             self.announcing = Some(Cursor::default());
         }
@@ -327,7 +327,7 @@ impl Member {
                     continue;
                 }
                 if entry.after > other.read {
-                    (self.phase, self.needs_all) = (Phase::Lost, true);
+                    (self.phase, self.needs_all) = (Phase::Locating, true);
                 }
                 other.read = entry.position;
                 records.extend(entry.records);
@@ -338,28 +338,30 @@ impl Member {
         }
     }
 
-    fn handle_beat(&mut self, now: Timestamp, alive: Vec<Alive>) {
-        self.outbox.forget_confirmed(now);
-        if now.saturating_since(self.heard) > 2 * BEAT_EVERY {
+    fn handle_heartbeats(&mut self, now: Timestamp, alive: Vec<LiveMember>) {
+        self.outbox.expire_confirmed(now);
+        if now.saturating_since(self.last_heartbeats) > 2 * HEARTBEAT_INTERVAL {
             // Nobody could say anything meanwhile.
-            let heard = core::mem::replace(&mut self.heard, now);
+            let heard = core::mem::replace(&mut self.last_heartbeats, now);
             self.others.values_mut().filter(|other| other.is_alive(heard)).for_each(|other| other.seen = Some(now));
         }
-        self.heard = now;
+        self.last_heartbeats = now;
         self.note_conflicts(&alive);
         self.beats = self.beats.saturating_add(1);
-        self.warm_up();
-        for Alive { member, address, beat, .. } in alive.into_iter().filter(|alive| alive.member != self.own) {
+        self.update_synced();
+        for LiveMember { member, address, heartbeat: beat, .. } in
+            alive.into_iter().filter(|alive| alive.member != self.own)
+        {
             let other = self.others.entry(member).or_default();
             other.address = Some(address);
-            if other.beat != beat {
-                (other.beat, other.seen) = (beat, Some(now));
+            if other.heartbeat != beat {
+                (other.heartbeat, other.seen) = (beat, Some(now));
             }
         }
     }
 
     /// What this member had said last of itself, it reads again, unless somebody else has said it meanwhile.
-    fn note_conflicts(&mut self, alive: &[Alive]) {
+    fn note_conflicts(&mut self, alive: &[LiveMember]) {
         let twin = alive.iter().find(|alive| alive.member == self.own && alive.incarnation != self.process);
         let twin = twin.filter(|_| self.beats > 0);
         self.is_twice = twin.is_some();
@@ -382,68 +384,68 @@ impl Member {
     }
 
     fn announce_all(&mut self) {
-        self.status.announced += 1;
+        self.status.full_announcements += 1;
         self.announcing = Some(Cursor::default());
         self.has_lost = false;
     }
 
     /// Asks for what comes next.
-    fn proceed(&mut self, now: Timestamp) {
+    fn send_due(&mut self, now: Timestamp) {
         self.proceed_with_logs(now);
         // An entry that follows another one must know where that stands.
-        if self.phase != Phase::Lost
-            && self.may_ask(now, Kind::Append)
+        if self.phase != Phase::Locating
+            && self.can_request(now, Kind::Append)
             && let Some(entry) = self.outbox.entry(self.begin).cloned()
         {
-            self.ask(Request::Append(entry));
+            self.send_request(Request::Append(entry));
         }
         if self.has_lost && self.outbox.has_room() && self.announcing.is_none() {
             self.announce_all();
         }
         if let Some(cursor) = self.announcing.filter(|_| !self.is_announcement_awaited && self.outbox.has_room()) {
             self.is_announcement_awaited = true;
-            self.outputs.push_back(Output::Announce(cursor));
+            self.outputs.push_back(Output::ReadTable(cursor));
         }
-        if now >= self.next_beat && self.may_ask(now, Kind::Beat) {
-            self.next_beat = now + BEAT_EVERY;
-            self.ask(Request::Beat);
+        if now >= self.next_beat && self.can_request(now, Kind::Heartbeat) {
+            self.next_beat = now + HEARTBEAT_INTERVAL;
+            self.send_request(Request::Heartbeat);
         }
     }
 
     fn proceed_with_logs(&mut self, now: Timestamp) {
         let kind = match self.phase {
-            Phase::Lost => Kind::Ends,
+            Phase::Locating => Kind::Ends,
             Phase::Reading => Kind::ReadAll,
             Phase::Following => Kind::Follow,
         };
-        if !self.may_ask(now, kind) {
+        if !self.can_request(now, kind) {
             return;
         }
         match self.phase {
-            Phase::Lost => self.ask(Request::Ends),
+            Phase::Locating => self.send_request(Request::Ends),
             Phase::Reading => {
-                self.status.read_whole += 1;
-                self.ask(Request::ReadAll);
+                self.status.full_reads += 1;
+                self.send_request(Request::ReadAll);
             }
             Phase::Following => {
                 let from = self.others.iter().map(|(member, other)| (*member, other.read)).collect();
-                self.ask(Request::Follow(from));
+                self.send_request(Request::Follow(from));
             }
         }
     }
 
     /// Whether nothing of the kind is on its way, or has failed a moment ago.
-    fn may_ask(&self, now: Timestamp, kind: Kind) -> bool {
-        !self.asked.contains(&kind) && self.retries.get(&kind).is_none_or(|(at, _)| *at <= now)
+    fn can_request(&self, now: Timestamp, kind: Kind) -> bool {
+        !self.in_flight.contains(&kind) && self.retries.get(&kind).is_none_or(|(at, _)| *at <= now)
     }
 
-    fn ask(&mut self, request: Request) {
-        self.asked.push(request.kind());
-        self.outputs.push_back(Output::Ask(request));
+    fn send_request(&mut self, request: Request) {
+        self.in_flight.push(request.kind());
+        self.outputs.push_back(Output::Request(request));
     }
 }
 
-impl Other {
+impl RemoteMember {
     fn is_alive(&self, heard: Timestamp) -> bool {
         self.seen.is_some_and(|seen| heard < seen + DEAD_AFTER)
     }

@@ -29,7 +29,7 @@ impl Default for Limits {
 
 /// How long an entry is remembered after it was confirmed. Its changes come into the table once the disk has them too, which takes two
 /// seconds at most; what has not come there by then is refused.
-const REMEMBERED: Duration = Duration::from_secs(4);
+const CONFIRMED_TTL: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 struct Batch {
@@ -52,7 +52,7 @@ pub(crate) struct Outbox {
     /// Where the log ends.
     end: Position,
     /// The entry that was made last.
-    made: Position,
+    last_entry: Position,
 }
 
 impl Outbox {
@@ -66,7 +66,7 @@ impl Outbox {
             confirmed: VecDeque::new(),
             confirmed_bytes: 0,
             end: Position::BEGIN,
-            made: Position::BEGIN,
+            last_entry: Position::BEGIN,
         }
     }
 
@@ -105,8 +105,8 @@ impl Outbox {
                 batches.extend(batch.id);
             }
             if !records.is_empty() {
-                self.made = self.made.max(begin).next();
-                self.entry = Some((Entry { position: self.made, after: self.end, records }, batches));
+                self.last_entry = self.last_entry.max(begin).next();
+                self.entry = Some((Entry { position: self.last_entry, after: self.end, records }, batches));
             }
         }
         self.entry.as_ref().map(|(entry, _)| entry)
@@ -122,13 +122,14 @@ impl Outbox {
         self.end = position;
         self.confirmed_bytes += bytes_of(&entry.records);
         self.confirmed.push_back((now, entry));
-        self.forget_confirmed(now);
+        self.expire_confirmed(now);
         batches
     }
 
     /// What was confirmed long ago is in the table.
-    pub(crate) fn forget_confirmed(&mut self, now: Timestamp) {
-        let is_over = |confirmed: Timestamp, bytes: usize| confirmed + REMEMBERED <= now || bytes > self.limits.bytes;
+    pub(crate) fn expire_confirmed(&mut self, now: Timestamp) {
+        let is_over =
+            |confirmed: Timestamp, bytes: usize| confirmed + CONFIRMED_TTL <= now || bytes > self.limits.bytes;
         while let Some((confirmed, entry)) = self.confirmed.front()
             && is_over(*confirmed, self.confirmed_bytes)
         {
@@ -149,17 +150,17 @@ impl Outbox {
 
     /// The log ends elsewhere than was thought: the engine has forgotten something, or somebody else has written to it. `begin` is before all
     /// entries that are made from now on.
-    pub(crate) fn chain_to(&mut self, end: Position, begin: Position) {
+    pub(crate) fn rebase_to(&mut self, end: Position, begin: Position) {
         self.end = end;
         if let Some((entry, _)) = &mut self.entry {
-            self.made = self.made.max(begin).next();
-            (entry.position, entry.after) = (self.made, end);
+            self.last_entry = self.last_entry.max(begin).next();
+            (entry.position, entry.after) = (self.last_entry, end);
         }
-        self.tell_again_what_is_behind(end);
+        self.requeue_forgotten(end);
     }
 
     /// Entries that were confirmed and are forgotten wait once more: not all of their changes need be in the table yet.
-    fn tell_again_what_is_behind(&mut self, end: Position) {
+    fn requeue_forgotten(&mut self, end: Position) {
         while let Some((_, entry)) = self.confirmed.pop_back_if(|(_, entry)| entry.position > end) {
             let bytes = bytes_of(&entry.records);
             self.confirmed_bytes -= bytes;
@@ -188,7 +189,7 @@ mod tests {
     fn batches_share_an_entry_and_are_confirmed_with_it() {
         let now = Timestamp::from_millis(1);
         let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
-        outbox.chain_to(Position { incarnation: 4, number: 9 }, BEGIN);
+        outbox.rebase_to(Position { incarnation: 4, number: 9 }, BEGIN);
         assert!(outbox.push(Some(1), records(5)) && outbox.push(None, records(3)) && outbox.push(Some(2), records(12)));
         assert!(!outbox.push(Some(3), records(1)), "it is full");
         let entry = outbox.entry(BEGIN).expect("something waits").clone();
@@ -212,9 +213,9 @@ mod tests {
             ends.push(outbox.entry(BEGIN).expect("something waits").position);
             assert_eq!(outbox.confirm(now, ends[ends.len() - 1]), [second]);
         }
-        outbox.chain_to(ends[1], BEGIN);
+        outbox.rebase_to(ends[1], BEGIN);
         assert_eq!(outbox.len(), 8, "the last one");
-        outbox.chain_to(Position::BEGIN, BEGIN);
+        outbox.rebase_to(Position::BEGIN, BEGIN);
         assert_eq!(outbox.len(), 16, "and the one before; the first one is in the table by now");
         let again = outbox.entry(BEGIN).expect("something waits");
         assert!(again.position > ends[2] && again.after == Position::BEGIN);

@@ -19,7 +19,7 @@ pub enum Request {
     /// [`Reply::Appended`]. What is there already is appended. A log that ends elsewhere is a failure.
     Append(Entry),
     /// To see who is alive, and then to say that this member is: [`Reply::Beat`].
-    Beat,
+    Heartbeat,
 }
 
 /// What came of a [`Request`].
@@ -34,7 +34,7 @@ pub enum Reply {
     /// The entry at this position is in the engine, as often as it was promised.
     Appended(Position),
     /// Who had said that it is alive, this member among them.
-    Beat(Vec<Alive>),
+    Heartbeats(Vec<LiveMember>),
     /// It could not be done, or nobody knows whether it was.
     Failed {
         /// What.
@@ -56,7 +56,7 @@ pub enum Kind {
     /// [`Request::Append`].
     Append,
     /// [`Request::Beat`].
-    Beat,
+    Heartbeat,
 }
 
 impl Request {
@@ -68,7 +68,7 @@ impl Request {
             Self::ReadAll => Kind::ReadAll,
             Self::Follow(_) => Kind::Follow,
             Self::Append(_) => Kind::Append,
-            Self::Beat => Kind::Beat,
+            Self::Heartbeat => Kind::Heartbeat,
         }
     }
 }
@@ -82,7 +82,7 @@ impl Reply {
             Self::AllRead => Kind::ReadAll,
             Self::Entries(_) => Kind::Follow,
             Self::Appended(_) => Kind::Append,
-            Self::Beat(_) => Kind::Beat,
+            Self::Heartbeats(_) => Kind::Heartbeat,
             Self::Failed { request, .. } => *request,
         }
     }
@@ -90,13 +90,13 @@ impl Reply {
 
 /// A member that has said that it is alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alive {
+pub struct LiveMember {
     /// Which.
     pub member: MemberId,
     /// Its process.
     pub incarnation: u64,
     /// What changes each time that it says so.
-    pub beat: u64,
+    pub heartbeat: u64,
     /// Where it takes SIP requests.
     pub address: SocketAddr,
     /// What tells its key from others.

@@ -11,11 +11,11 @@ use crate::entry::Position;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Whether all that the others had was read.
-    pub is_warm: bool,
+    pub is_synced: bool,
     /// Why nothing is shared, where nothing is: the engine does not answer, or none of the peers.
-    pub trouble: Option<String>,
+    pub failure: Option<String>,
     /// Since when.
-    pub trouble_since: Option<Timestamp>,
+    pub failure_since: Option<Timestamp>,
     /// What another member's configuration contradicts, and what to do about it.
     pub conflict: Option<String>,
     /// Own changes that the engine has not confirmed, or one of the peers that are alive.
@@ -23,18 +23,18 @@ pub struct Status {
     /// Batches that there was no room for; of peers, changes.
     pub refused: u64,
     /// How often the whole state was read.
-    pub read_whole: u64,
+    pub full_reads: u64,
     /// How often everything was announced again: the engine had forgotten something, or a peer needed it.
-    pub announced: u64,
+    pub full_announcements: u64,
     /// The other members.
-    pub others: Vec<Seen>,
+    pub others: Vec<MemberStatus>,
     /// The peers that are configured, where there is no engine.
-    pub peers: Vec<PeerSeen>,
+    pub peers: Vec<PeerStatus>,
 }
 
 /// A peer, by where it takes changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerSeen {
+pub struct PeerStatus {
     /// Where.
     pub address: SocketAddr,
     /// Which member it is, once it has answered.
@@ -46,12 +46,12 @@ pub struct PeerSeen {
     /// Changes that there was no room for: it is told everything when it answers again.
     pub dropped: u64,
     /// Why it takes nothing, where it says so.
-    pub trouble: Option<&'static str>,
+    pub failure: Option<&'static str>,
 }
 
 /// Another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct MemberStatus {
     /// Which.
     pub member: MemberId,
     /// Where it takes SIP requests, once it has said so.

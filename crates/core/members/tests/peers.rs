@@ -80,13 +80,13 @@ impl Node {
     fn new(number: usize, now: Timestamp, limits: PeerLimits) -> Self {
         let id = MemberId::new(u16::try_from(number).expect("few") + 1).expect("a number");
         let sip: SocketAddr = format!("192.0.2.{}:5060", number + 1).parse().expect("an address");
-        let locations = Locations::new(2, 7).listening_at([(Transport::Udp, sip)]);
-        let locations = locations.shared_by(id, Policy::default().expires_max).awaiting();
+        let locations = Locations::new(2, 7).with_listeners([(Transport::Udp, sip)]);
+        let locations = locations.with_member(id, Policy::default().expires_max).with_pending_source();
         // Their clocks are a minute apart.
         let apart = (number as u64 + 1) * 60_000_000_000;
-        locations.begin(BEGAN + apart);
+        locations.set_store_origin(BEGAN + apart);
         let config = PeersConfig {
-            process: Process { member: id, began: (BEGAN + apart) / 1_000_000 + now.as_millis() },
+            process: Process { member: id, started_ms: (BEGAN + apart) / 1_000_000 + now.as_millis() },
             address: sip,
             listen: address(number),
             peers: (0..NODES).filter(|other| *other != number).map(address).collect(),
@@ -104,14 +104,14 @@ impl Node {
 
     fn take(&mut self, now: Timestamp, record: &[u8]) {
         let record = Record::parse(record).expect("a record");
-        let is_restamped = self.locations.take(now, &record);
+        let is_restamped = self.locations.put_remote(now, &record);
         self.tell(now, &record, is_restamped);
     }
 
     fn tell(&mut self, now: Timestamp, record: &Record<'_>, is_restamped: bool) {
         if is_restamped {
             let mut known = Vec::new();
-            self.locations.write_known(now, record, &mut known);
+            self.locations.write_current_changes(now, record, &mut known);
             self.peers.handle_changes(now, &[known.into()]);
         }
     }
@@ -231,28 +231,28 @@ impl World {
                 PeerOutput::Apply(records) => {
                     let (uses, records): (Vec<_>, Vec<_>) = records.into_iter().partition(|one| one.starts_with(b"N"));
                     node.uses.extend(uses.into_iter().map(Vec::from));
-                    let binds = |record: &[u8]| Record::parse(record).is_ok_and(|record| record.binds());
+                    let binds = |record: &[u8]| Record::parse(record).is_ok_and(|record| record.has_bindings());
                     let taken = records.iter().filter(|record| bug != Some(Bug::DropsRemovals) || binds(record));
                     taken.for_each(|record| node.take(now, record));
                 }
-                PeerOutput::Told { .. } => {}
-                PeerOutput::Warm => {
+                PeerOutput::NoncesAcknowledged { .. } => {}
+                PeerOutput::Synced => {
                     node.is_warm = true;
-                    node.locations.complete();
+                    node.locations.complete_source();
                 }
-                PeerOutput::Read { peer, from } => {
+                PeerOutput::ReadTable { peer, from } => {
                     let own = node.id;
                     let is_wanted = |version: Version| match bug {
                         Some(Bug::ForgetsTheDead) => version.member() == Some(own),
                         Some(Bug::TellsNothing) => false,
-                        _ => node.peers.announces(now, peer, version),
+                        _ => node.peers.must_announce(now, peer, version),
                     };
                     let mut records = Vec::new();
                     let next = node.locations.copy_changes(now, from, &is_wanted, &mut records);
                     if bug == Some(Bug::TellsHalf) {
                         records.truncate(records.len() / 2);
                     }
-                    node.peers.handle_part(now, peer, &records, next);
+                    node.peers.handle_table_part(now, peer, &records, next);
                 }
             }
         }
@@ -560,7 +560,7 @@ fn member_alone_serves_after_two_seconds() {
     world.pass(200);
     assert!(world.nodes[0].is_warm);
     let status = world.nodes[0].peers.status(world.now);
-    assert!(status.trouble.is_some_and(|why| why.contains("192.0.2.2:5064 gives no sign of life")));
+    assert!(status.failure.is_some_and(|why| why.contains("192.0.2.2:5064 gives no sign of life")));
 }
 
 #[test]
@@ -584,7 +584,7 @@ fn uses_of_nonces_come_in_their_order_and_once_or_not_at_all() {
     let message = |number: u32| format!("N{number}").into_bytes();
     for number in 0..200 {
         let now = world.now;
-        world.nodes[0].peers.handle_uses(now, message(number));
+        world.nodes[0].peers.handle_nonce_uses(now, message(number));
         world.pass(u64::from(number % 7) * 5);
     }
     world.pass(20_000);
@@ -595,12 +595,12 @@ fn uses_of_nonces_come_in_their_order_and_once_or_not_at_all() {
     world.nodes[2].is_dead = true;
     world.pass(3_000);
     let now = world.now;
-    world.nodes[0].peers.handle_uses(now, message(200));
+    world.nodes[0].peers.handle_nonce_uses(now, message(200));
     world.pass(1_000);
     world.nodes[2].is_dead = false;
     world.pass(3_000);
     let now = world.now;
-    world.nodes[0].peers.handle_uses(now, message(201));
+    world.nodes[0].peers.handle_nonce_uses(now, message(201));
     world.pass(20_000);
     assert_eq!(world.nodes[2].uses[200..], [message(201)]);
 }

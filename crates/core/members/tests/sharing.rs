@@ -82,10 +82,12 @@ impl Node {
     fn new(number: u16, now: Timestamp) -> Self {
         let id = MemberId::new(number).expect("a number");
         let listener = (Transport::Udp, format!("192.0.2.{number}:5060").parse().expect("an address"));
-        let locations =
-            Locations::new(2, 7).listening_at([listener]).shared_by(id, Policy::default().expires_max).awaiting();
+        let locations = Locations::new(2, 7)
+            .with_listeners([listener])
+            .with_member(id, Policy::default().expires_max)
+            .with_pending_source();
         // Their clocks are a minute apart.
-        locations.begin(BEGAN + u64::from(number) * 60_000_000_000);
+        locations.set_store_origin(BEGAN + u64::from(number) * 60_000_000_000);
         let incarnation = BEGAN / 1_000_000 + now.as_millis();
         let member = Member::new(id, incarnation, String::new(), Limits::default());
         let (asked, staged, confirmed) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -101,15 +103,15 @@ impl Node {
     /// Takes what another member has changed, or this one before.
     fn take(&mut self, now: Timestamp, record: &[u8], bug: Option<Bug>) {
         let record = Record::parse(record).expect("a record");
-        if bug == Some(Bug::DropsRemovals) && !record.binds() {
+        if bug == Some(Bug::DropsRemovals) && !record.has_bindings() {
             return;
         }
         if bug == Some(Bug::TakesAll) {
             // As if nothing were known of the address.
             let mut forgotten = Vec::new();
-            self.locations.forget(now, record.aor(), &mut forgotten);
+            self.locations.remove_address(now, record.aor(), &mut forgotten);
         }
-        let is_restamped = self.locations.take(now, &record);
+        let is_restamped = self.locations.put_remote(now, &record);
         self.tell(now, &record, is_restamped);
     }
 
@@ -123,7 +125,7 @@ impl Node {
     fn tell(&mut self, now: Timestamp, record: &Record<'_>, is_restamped: bool) {
         if is_restamped {
             let mut known = Vec::new();
-            self.locations.write_known(now, record, &mut known);
+            self.locations.write_current_changes(now, record, &mut known);
             self.member.handle_changes(now, None, vec![known.into()]);
         }
     }
@@ -206,7 +208,7 @@ impl World {
                 failed
             } else {
                 let mut shown = Vec::new();
-                let reply = self.engine.carry_out(node.id, &request, &mut |record| shown.push(record.to_vec()));
+                let reply = self.engine.execute(node.id, &request, &mut |record| shown.push(record.to_vec()));
                 if self.bug == Some(Bug::ReadsHalf) {
                     shown.truncate(shown.len() / 2);
                 }
@@ -228,22 +230,22 @@ impl World {
             let node = &mut self.nodes[number];
             match output {
                 // Who follows waits for something new, so as not to ask all the time.
-                Output::Ask(request) => node.asked.push((now + delay, request)),
+                Output::Request(request) => node.asked.push((now + delay, request)),
                 Output::Apply(records) => records.iter().for_each(|record| node.take(now, record, self.bug)),
                 Output::Confirm(id) => node.confirmed.push((now + disk, id)),
                 Output::Refuse(id) => drop(node.staged.remove(&id)),
-                Output::Warm => {
+                Output::Synced => {
                     node.is_warm = true;
-                    node.locations.complete();
+                    node.locations.complete_source();
                 }
-                Output::Announce(from) => {
-                    let is_wanted = |version: Version| node.member.announces(version);
+                Output::ReadTable(from) => {
+                    let is_wanted = |version: Version| node.member.must_announce(version);
                     let mut records = Vec::new();
                     let next = node.locations.copy_changes(now, from, &is_wanted, &mut records);
                     if self.bug == Some(Bug::AnnouncesHalf) {
                         records.truncate(records.len() / 2);
                     }
-                    node.member.handle_announcement(now, records, next);
+                    node.member.handle_table_part(now, records, next);
                 }
             }
         }
@@ -350,7 +352,7 @@ fn spoil(bug: Option<Bug>, member: &Member, reply: Reply) -> Reply {
             Reply::Entries(spoilt.collect())
         }
         // As if the logs still went as far as they were read.
-        (Some(Bug::HidesForgetting), Reply::Ends(ends)) if member.status().is_warm => {
+        (Some(Bug::HidesForgetting), Reply::Ends(ends)) if member.status().is_synced => {
             let far = Position { incarnation: u64::MAX / 2, number: 0 };
             let own = |id: &MemberId| member.status().others.iter().all(|other| other.member != *id);
             Reply::Ends(ends.into_iter().filter(|(id, _)| !own(id)).map(|(id, _)| (id, far)).collect())
@@ -408,7 +410,7 @@ fn what_the_engine_forgot_is_told_again() {
     world.pass(3_000);
     world.check();
     assert_eq!(world.acked.len(), 2);
-    assert!(world.nodes[..2].iter().all(|node| node.member.status().announced > 0));
+    assert!(world.nodes[..2].iter().all(|node| node.member.status().full_announcements > 0));
     assert_eq!(world.nodes[2].uris(world.now, 1).len(), 1);
 }
 
@@ -440,23 +442,24 @@ fn answer_of_an_engine_that_was_given_up_confirms_nothing() {
         std::iter::from_fn(|| member.poll_output()).collect::<Vec<_>>()
     };
     member.handle_timeout(now);
-    for reply in [Reply::Ends(Vec::new()), Reply::AllRead, Reply::Beat(Vec::new()), Reply::Beat(Vec::new())] {
+    for reply in [Reply::Ends(Vec::new()), Reply::AllRead, Reply::Heartbeats(Vec::new()), Reply::Heartbeats(Vec::new())]
+    {
         answer(&mut member, &mut now, reply);
     }
     member.handle_changes(now, Some(1), vec![b"a change".as_slice().into()]);
     let asked = std::iter::from_fn(|| member.poll_output()).collect::<Vec<_>>();
     let entry = asked.iter().find_map(|output| match output {
-        Output::Ask(Request::Append(entry)) => Some(entry.clone()),
+        Output::Request(Request::Append(entry)) => Some(entry.clone()),
         _ => None,
     });
     let entry = entry.expect("it is to be appended");
     // The connection to another one is asked meanwhile, and its log ends where this entry is to begin.
-    answer(&mut member, &mut now, Reply::Failed { request: Kind::Beat, why: "silent".to_owned() });
+    answer(&mut member, &mut now, Reply::Failed { request: Kind::Heartbeat, why: "silent".to_owned() });
     answer(&mut member, &mut now, Reply::Ends(Vec::new()));
     let outputs = answer(&mut member, &mut now, Reply::Appended(entry.position));
     assert!(!outputs.contains(&Output::Confirm(1)), "the first one has it: {outputs:?}");
     assert!(
-        outputs.contains(&Output::Ask(Request::Append(entry.clone()))),
+        outputs.contains(&Output::Request(Request::Append(entry.clone()))),
         "it is appended to the other one: {outputs:?}"
     );
     assert!(answer(&mut member, &mut now, Reply::Appended(entry.position)).contains(&Output::Confirm(1)));
@@ -505,7 +508,7 @@ fn is_caught(bug: Bug) -> bool {
     (0..400).any(|seed| {
         let mut world = World::new(seed * 2_654_435_761);
         world.bug = Some(bug);
-        world.engine.keeps_last(bug == Bug::KeepsLast);
+        world.engine.set_last_write_wins(bug == Bug::KeepsLast);
         world.pass(1_000);
         for _ in 0..40 {
             let step = world.any_step();

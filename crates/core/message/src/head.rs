@@ -61,7 +61,7 @@ impl<'a> Head<'a> {
     /// A [`Fault`] where there is no head to be found, or no start line of SIP.
     pub fn scan(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut head = Self::unread(bytes);
-        head.read_lines(&mut LinesOnly)?;
+        head.read_lines(&mut NoValueReader)?;
         Ok(head)
     }
 
@@ -80,15 +80,15 @@ impl<'a> Head<'a> {
 
     /// Finds the lines, in place, for a head is too large to be handed about more often than must be; shows `values` the
     /// first field of each name.
-    pub(crate) fn read_lines(&mut self, values: &mut impl Values<'a>) -> Result<(), Fault> {
+    pub(crate) fn read_lines(&mut self, values: &mut impl ValueReader<'a>) -> Result<(), Fault> {
         let window = self.bytes.get(..MAX_HEAD).unwrap_or(self.bytes);
-        let mut rest = match self.read_usual_start(window, values) {
+        let mut rest = match self.read_start_fast(window, values) {
             Some(rest) => rest,
             None => self.read_any_start(window)?,
         };
         self.start_end = narrow(window.len().wrapping_sub(rest.len()));
         loop {
-            rest = match (self.fields.push_usual(window.len(), rest, values), rest) {
+            rest = match (self.fields.push_fast(window.len(), rest, values), rest) {
                 (Some(next), _) => next,
                 (None, [b'\r', b'\n', behind @ ..]) => {
                     self.end = narrow(window.len().wrapping_sub(behind.len()));
@@ -101,7 +101,7 @@ impl<'a> Head<'a> {
 
     /// Reads a first line that is written as most are, and says what follows it.
     #[inline(always)]
-    fn read_usual_start(&mut self, window: &'a [u8], values: &mut impl Values<'a>) -> Option<&'a [u8]> {
+    fn read_start_fast(&mut self, window: &'a [u8], values: &mut impl ValueReader<'a>) -> Option<&'a [u8]> {
         if let Some((b"SIP/2.0 ", rest @ [_, _, _, b' ', behind @ ..])) = window.split_first_chunk() {
             let (code, [b' ', ..]) = text::split_number(rest)? else { return None };
             let status = u16::try_from(code).ok().and_then(Status::new)?;
@@ -270,13 +270,13 @@ impl<'a> Head<'a> {
 
     /// Whether a field of one of `names` stands more than once.
     pub(crate) const fn has_repeated(&self, names: HeaderSet) -> bool {
-        self.fields.repeated.meets(names)
+        self.fields.repeated.intersects(names)
     }
 
     /// How many fields have one of `names`; `None` where one of these stands more than once.
     #[must_use]
     pub const fn count_single(&self, names: HeaderSet) -> Option<u32> {
-        if self.has_repeated(names) { None } else { Some(self.seen().meeting(names).count()) }
+        if self.has_repeated(names) { None } else { Some(self.seen().intersection(names).count()) }
     }
 
     /// Where `part`, a slice of this message, begins; its end is that plus its length.
@@ -315,12 +315,12 @@ impl Fields {
     /// read here [`push_any`](Self::push_any) would read as the same. Positions are those in a head that ends with `text`
     /// and is `total` bytes long.
     #[inline(always)]
-    fn push_usual<'t>(&mut self, total: usize, text: &'t [u8], values: &mut impl Values<'t>) -> Option<&'t [u8]> {
+    fn push_fast<'t>(&mut self, total: usize, text: &'t [u8], values: &mut impl ValueReader<'t>) -> Option<&'t [u8]> {
         let (name, value) = HeaderName::at_start(text)?;
         let place = self.few.get_mut(self.count)?;
         let set = HeaderSet::of(name);
-        let next = if self.seen.meets(set) {
-            let is_second = !self.repeated.meets(set);
+        let next = if self.seen.intersects(set) {
+            let is_second = !self.repeated.intersects(set);
             let next = match if is_second { values.read_second(name, value) } else { None } {
                 Some(next) => next,
                 None => skip_line(value)?,
@@ -372,7 +372,7 @@ impl Fields {
     /// Counts a field.
     fn note(&mut self, name: HeaderName) {
         let set = HeaderSet::of(name);
-        if self.seen.meets(set) {
+        if self.seen.intersects(set) {
             self.repeated = self.repeated.with(set);
         } else if let Some(first) = self.first.get_mut(name as usize) {
             *first = field_index(self.count);
@@ -389,7 +389,7 @@ impl Fields {
     /// The first field called `name`.
     #[inline]
     fn first(&self, name: HeaderName) -> Option<&Field> {
-        if !self.seen.meets(HeaderSet::of(name)) {
+        if !self.seen.intersects(HeaderSet::of(name)) {
             return None;
         }
         let first = usize::from(*self.first.get(name as usize)?);
@@ -401,18 +401,18 @@ impl Fields {
     /// is no such field.
     #[inline]
     fn starting_at(&self, name: HeaderName) -> &[Field] {
-        if !self.seen.meets(HeaderSet::of(name)) {
+        if !self.seen.intersects(HeaderSet::of(name)) {
             return &[];
         }
         let first = self.first.get(name as usize).map_or(0, |first| usize::from(*first));
         let fields = self.list().get(first..).unwrap_or(&[]);
-        if self.repeated.meets(HeaderSet::of(name)) { fields } else { fields.get(..1).unwrap_or(fields) }
+        if self.repeated.intersects(HeaderSet::of(name)) { fields } else { fields.get(..1).unwrap_or(fields) }
     }
 }
 
 /// What reads values where they stand, while the lines are found: so nothing is looked at twice. Only what is written as
 /// most write it is read here; whatever is not is left for those who know the whole grammar.
-pub(crate) trait Values<'a> {
+pub(crate) trait ValueReader<'a> {
     /// Reads the Request-URI at the start of `text` and says what follows it: the end of the line, by [`skip_version`].
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]>;
 
@@ -425,9 +425,9 @@ pub(crate) trait Values<'a> {
 }
 
 /// For who wants no values.
-struct LinesOnly;
+struct NoValueReader;
 
-impl<'a> Values<'a> for LinesOnly {
+impl<'a> ValueReader<'a> for NoValueReader {
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
         Some(text::split_while(text, text::URI).1)
     }

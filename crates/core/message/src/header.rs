@@ -111,7 +111,7 @@ impl HeaderSet {
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, name: HeaderName) -> bool {
-        self.meets(Self::of(name))
+        self.intersects(Self::of(name))
     }
 
     /// How many names they are.
@@ -121,7 +121,7 @@ impl HeaderSet {
     }
 
     #[inline(always)]
-    pub(crate) const fn meeting(self, other: Self) -> Self {
+    pub(crate) const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
@@ -137,7 +137,7 @@ impl HeaderSet {
 
     /// Whether a name is in both.
     #[inline(always)]
-    pub(crate) const fn meets(self, other: Self) -> bool {
+    pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }

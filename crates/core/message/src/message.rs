@@ -26,7 +26,7 @@ impl<'a> CSeq<'a> {
     /// The value at the start of `text` and what follows it, where it is written as most are: with one space, and a method
     /// that is known.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (number, [b' ', rest @ ..]) = text::split_number(text)? else { return None };
         let (name, behind) = text::split_while(rest, text::TOKEN);
         let method = Method::from_token(name);
@@ -37,8 +37,8 @@ impl<'a> CSeq<'a> {
 /// A request or response whose required headers are well-formed.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    head: Held<'a>,
-    parts: Parts<'a>,
+    head: HeadRef<'a>,
+    parts: ValueRefs<'a>,
     call_id: &'a [u8],
     cseq: CSeq<'a>,
     max_forwards: Option<u8>,
@@ -47,7 +47,7 @@ pub struct Message<'a> {
 /// The head of a message. It is large, so where there is a peek it stays there.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "the small one is the usual one, and of the other few are alive")]
-enum Held<'a> {
+enum HeadRef<'a> {
     OfPeek(&'a Head<'a>),
     Own(Head<'a>),
 }
@@ -55,7 +55,7 @@ enum Held<'a> {
 /// The large ones of the values, which stay in the peek too where they were read there.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "as above")]
-enum Parts<'a> {
+enum ValueRefs<'a> {
     OfPeek {
         via: &'a Via<'a>,
         next_via: Option<&'a Via<'a>>,
@@ -79,8 +79,8 @@ impl<'a> Message<'a> {
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
         let peek = Peek::read(bytes).map_err(|fault| (fault, None))?;
-        match Required::read_any(&peek) {
-            Ok(required) => Ok(Self::new(Held::Own(peek.into_head()), required)),
+        match RequiredFields::read_any(&peek) {
+            Ok(required) => Ok(Self::new(HeadRef::Own(peek.into_head()), required)),
             Err(fault) => Err((fault, Some(peek.into_head()))),
         }
     }
@@ -92,17 +92,17 @@ impl<'a> Message<'a> {
     // Inlined, so that what was read is written to its place at once.
     #[inline(always)]
     pub fn from_peek(peek: &'a Peek<'a>) -> Result<Self, Fault> {
-        match Self::from_usual(peek) {
+        match Self::from_fast_path(peek) {
             Some(message) => Ok(message),
-            None => Self::from_unusual(peek),
+            None => Self::from_slow_path(peek),
         }
     }
 
     /// Of what was read with the lines, where that was all. It is what [`Required::read_any`] would read.
     #[inline(always)]
-    fn from_usual(peek: &'a Peek<'a>) -> Option<Self> {
-        let (head, usual) = (peek.head(), &peek.usual);
-        let is_all_read = head.seen().with(CALL_ID).meeting(CHECKED).without(usual.read).is_empty();
+    fn from_fast_path(peek: &'a Peek<'a>) -> Option<Self> {
+        let (head, usual) = (peek.head(), &peek.fast_path);
+        let is_all_read = head.seen().with(CALL_ID).intersection(CHECKED).without(usual.read).is_empty();
         if !is_all_read || !head.is_sip_2_0() || head.has_repeated(SINGLE) {
             return None;
         }
@@ -112,27 +112,27 @@ impl<'a> Message<'a> {
             Kind::Request(_) => return None,
             Kind::Response(_) => None,
         };
-        let parts = Parts::OfPeek { via, next_via: usual.next_via.as_ref(), from, to, uri };
+        let parts = ValueRefs::OfPeek { via, next_via: usual.next_via.as_ref(), from, to, uri };
         let (call_id, max_forwards) = (peek.call_id, usual.max_forwards);
-        Some(Self { head: Held::OfPeek(head), parts, call_id, cseq, max_forwards })
+        Some(Self { head: HeadRef::OfPeek(head), parts, call_id, cseq, max_forwards })
     }
 
     #[inline(never)]
-    fn from_unusual(peek: &'a Peek<'a>) -> Result<Self, Fault> {
-        Required::read_any(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
+    fn from_slow_path(peek: &'a Peek<'a>) -> Result<Self, Fault> {
+        RequiredFields::read_any(peek).map(|required| Self::new(HeadRef::OfPeek(peek.head()), required))
     }
 
-    fn new(head: Held<'a>, required: Required<'a>) -> Self {
-        let Required { via, from, to, call_id, cseq, max_forwards, uri } = required;
-        Self { head, parts: Parts::Own { via, from, to, uri }, call_id, cseq, max_forwards }
+    fn new(head: HeadRef<'a>, required: RequiredFields<'a>) -> Self {
+        let RequiredFields { via, from, to, call_id, cseq, max_forwards, uri } = required;
+        Self { head, parts: ValueRefs::Own { via, from, to, uri }, call_id, cseq, max_forwards }
     }
 
     /// The head: lines and header values.
     #[must_use]
     pub const fn head(&self) -> &Head<'a> {
         match &self.head {
-            Held::OfPeek(head) => head,
-            Held::Own(head) => head,
+            HeadRef::OfPeek(head) => head,
+            HeadRef::Own(head) => head,
         }
     }
 
@@ -176,8 +176,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn uri(&self) -> Option<&Uri<'a>> {
         match &self.parts {
-            Parts::OfPeek { uri, .. } => *uri,
-            Parts::Own { uri, .. } => uri.as_ref(),
+            ValueRefs::OfPeek { uri, .. } => *uri,
+            ValueRefs::Own { uri, .. } => uri.as_ref(),
         }
     }
 
@@ -191,8 +191,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn via(&self) -> &Via<'a> {
         match &self.parts {
-            Parts::OfPeek { via, .. } => via,
-            Parts::Own { via, .. } => via,
+            ValueRefs::OfPeek { via, .. } => via,
+            ValueRefs::Own { via, .. } => via,
         }
     }
 
@@ -205,13 +205,13 @@ impl<'a> Message<'a> {
     /// Whether there is a Via below the topmost one that does not break the grammar.
     #[must_use]
     pub fn has_next_via(&self) -> bool {
-        matches!(self.parts, Parts::OfPeek { next_via: Some(_), .. }) || self.next_via().is_some()
+        matches!(self.parts, ValueRefs::OfPeek { next_via: Some(_), .. }) || self.next_via().is_some()
     }
 
     /// The Via below the topmost one; `None` where there is none, and for one that breaks the grammar.
     #[must_use]
     pub fn next_via(&self) -> Option<Via<'a>> {
-        if let Parts::OfPeek { next_via: Some(via), .. } = self.parts {
+        if let ValueRefs::OfPeek { next_via: Some(via), .. } = self.parts {
             return Some(*via);
         }
         let value = match text::trim_start(self.behind_top_via()) {
@@ -225,9 +225,9 @@ impl<'a> Message<'a> {
     /// Whether the Via below the topmost one [says more](Via::has_other_params) than most do.
     #[inline(always)]
     #[must_use]
-    pub fn has_unusual_next_via(&self) -> bool {
+    pub fn has_other_next_via_params(&self) -> bool {
         match self.parts {
-            Parts::OfPeek { next_via: Some(via), .. } => via.has_other_params,
+            ValueRefs::OfPeek { next_via: Some(via), .. } => via.has_other_params,
             _ => self.next_via().is_some_and(|via| via.has_other_params),
         }
     }
@@ -243,8 +243,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn from(&self) -> &NameAddr<'a> {
         match &self.parts {
-            Parts::OfPeek { from, .. } => from,
-            Parts::Own { from, .. } => from,
+            ValueRefs::OfPeek { from, .. } => from,
+            ValueRefs::Own { from, .. } => from,
         }
     }
 
@@ -252,8 +252,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn to(&self) -> &NameAddr<'a> {
         match &self.parts {
-            Parts::OfPeek { to, .. } => to,
-            Parts::Own { to, .. } => to,
+            ValueRefs::OfPeek { to, .. } => to,
+            ValueRefs::Own { to, .. } => to,
         }
     }
 
@@ -278,7 +278,7 @@ impl<'a> Message<'a> {
 
 /// What is read of a head that is not all as most write it.
 #[derive(Clone, Copy)]
-struct Required<'a> {
+struct RequiredFields<'a> {
     via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
@@ -288,10 +288,10 @@ struct Required<'a> {
     uri: Option<Uri<'a>>,
 }
 
-impl<'a> Required<'a> {
+impl<'a> RequiredFields<'a> {
     /// What was not read with the lines, by the whole grammar, and one rule after the other.
     fn read_any(peek: &Peek<'a>) -> Result<Self, Fault> {
-        let (head, usual) = (peek.head(), &peek.usual);
+        let (head, usual) = (peek.head(), &peek.fast_path);
         let Some(via) = peek.via else { return Err(fault_without_via(head)) };
         check_lines(head)?;
         let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
@@ -327,7 +327,7 @@ impl<'a> Required<'a> {
             request_uri = Some(uri);
         }
         let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
-        let is_contact_read = usual.read.meets(HeaderSet::of(HeaderName::Contact));
+        let is_contact_read = usual.read.intersects(HeaderSet::of(HeaderName::Contact));
         if let Some(contact) = head.first(HeaderName::Contact).filter(|_| !is_contact_read)
             && contact != b"*"
             && !is_address_list(contact)
@@ -377,7 +377,7 @@ fn first_repeated(head: &Head<'_>) -> Fault {
     let mut seen = HeaderSet::default();
     for name in head.fields().iter().map(|field| field.name) {
         let set = HeaderSet::of(name);
-        if SINGLE.meets(set) && seen.meets(set) {
+        if SINGLE.intersects(set) && seen.intersects(set) {
             return Fault::Repeated(name.as_str());
         }
         seen = seen.with(set);

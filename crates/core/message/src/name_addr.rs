@@ -23,7 +23,7 @@ impl<'a> NameAddr<'a> {
     /// Reads one address, all of `value`.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        if let Some((usual, [])) = Self::read_usual(value) {
+        if let Some((usual, [])) = Self::read_fast(value) {
             return Some(usual);
         }
         let (addr, rest) = Self::parse_any(value)?;
@@ -33,7 +33,7 @@ impl<'a> NameAddr<'a> {
     /// Reads the first address of a list, and what follows it (from the comma on).
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        match Self::read_usual(value) {
+        match Self::read_fast(value) {
             usual @ Some((_, [])) => usual,
             _ => Self::parse_any(value),
         }
@@ -43,10 +43,10 @@ impl<'a> NameAddr<'a> {
     /// a display name, a tag or nothing behind it. What is read here, and followed by what no parameter has,
     /// [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (display, bracketed) = match text {
             [b'<', bracketed @ ..] => (&[][..], bracketed),
-            _ => split_usual_display(text)?,
+            _ => split_display_fast(text)?,
         };
         let (uri, [b'>', behind @ ..]) = text::split_bracketed(bracketed) else { return None };
         let (tag, rest) = match behind.split_first_chunk() {
@@ -102,7 +102,7 @@ impl<'a> NameAddr<'a> {
 /// A quoted display name on one line and one space, or tokens with one space behind each; what stands behind the bracket
 /// that follows.
 #[inline]
-fn split_usual_display(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_display_fast(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let behind = match text {
         [b'"', inner @ ..] => match text::split_while(inner, text::QUOTED).1 {
             [b'"', b' ', behind @ ..] => behind,

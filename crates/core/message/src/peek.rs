@@ -2,7 +2,7 @@
 
 use crate::fault::Fault;
 use crate::framer;
-use crate::head::{Head, StartLine, Values, skip_line_end, skip_version};
+use crate::head::{Head, StartLine, ValueReader, skip_line_end, skip_version};
 use crate::header::{HeaderName, HeaderSet};
 use crate::message::CSeq;
 use crate::method::Method;
@@ -33,7 +33,7 @@ pub struct Peek<'a> {
     /// Whether To has a tag: a request inside a dialog.
     pub in_dialog: bool,
     head: Head<'a>,
-    pub(crate) usual: Usual<'a>,
+    pub(crate) fast_path: FastPathValues<'a>,
 }
 
 impl<'a> Peek<'a> {
@@ -53,8 +53,8 @@ impl<'a> Peek<'a> {
     /// The same.
     pub fn fill(&mut self, bytes: &'a [u8]) -> Result<(), Fault> {
         self.head.begin(bytes);
-        let Self { via, usual, head, .. } = self;
-        head.read_lines(&mut Reader { via, usual })?;
+        let Self { via, fast_path: usual, head, .. } = self;
+        head.read_lines(&mut FastPathReader { via, usual })?;
         if via.is_none() {
             *via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
             // The second field holds the next Via where the first one holds no list.
@@ -70,8 +70,8 @@ impl<'a> Peek<'a> {
             None => head.first(HeaderName::To).is_some_and(text::contains_tag),
         };
         // What trails the message is no part of it. A length that cannot be is found when the message is read.
-        if head.seen().meets(LENGTH) {
-            let is_read = usual.read.meets(LENGTH) && !head.has_repeated(LENGTH);
+        if head.seen().intersects(LENGTH) {
+            let is_read = usual.read.intersects(LENGTH) && !head.has_repeated(LENGTH);
             match if is_read { framer::fit_datagram(head, usual.length as usize) } else { framer::datagram_body(head) }
             {
                 Ok(length) => {
@@ -86,7 +86,7 @@ impl<'a> Peek<'a> {
 
     /// To, where it can be read.
     pub(crate) fn to(&self) -> Option<NameAddr<'a>> {
-        self.usual.to.or_else(|| self.head.first(HeaderName::To).and_then(NameAddr::parse))
+        self.fast_path.to.or_else(|| self.head.first(HeaderName::To).and_then(NameAddr::parse))
     }
 
     /// The lines, to answer from.
@@ -107,8 +107,8 @@ impl Default for Peek<'_> {
     #[inline(always)]
     fn default() -> Self {
         let kind = Kind::Request(Method::Other(&[]));
-        let (head, usual) = (Head::unread(&[]), Usual::default());
-        Self { kind, via: None, call_id: &[], in_dialog: false, head, usual }
+        let (head, usual) = (Head::unread(&[]), FastPathValues::default());
+        Self { kind, via: None, call_id: &[], in_dialog: false, head, fast_path: usual }
     }
 }
 
@@ -116,7 +116,7 @@ const LENGTH: HeaderSet = HeaderSet::of(HeaderName::ContentLength);
 
 /// The values that every element must understand, as far as they are written as most write them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Usual<'a> {
+pub(crate) struct FastPathValues<'a> {
     pub(crate) target: Option<Uri<'a>>,
     /// The Via below the topmost one, of a response.
     pub(crate) next_via: Option<Via<'a>>,
@@ -131,15 +131,15 @@ pub(crate) struct Usual<'a> {
 }
 
 /// Reads them.
-struct Reader<'p, 'a> {
+struct FastPathReader<'p, 'a> {
     via: &'p mut Option<Via<'a>>,
-    usual: &'p mut Usual<'a>,
+    usual: &'p mut FastPathValues<'a>,
 }
 
-impl<'a> Values<'a> for Reader<'_, 'a> {
+impl<'a> ValueReader<'a> for FastPathReader<'_, 'a> {
     #[inline(always)]
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
-        let (target, behind) = SipUri::read_usual(text)?;
+        let (target, behind) = SipUri::read_fast(text)?;
         skip_version(behind)?;
         self.usual.target = Some(Uri::Sip(target));
         Some(behind)
@@ -155,7 +155,7 @@ impl<'a> Values<'a> for Reader<'_, 'a> {
             HeaderName::Contact => skip_address(text)?,
             HeaderName::CallId => skip_line_end(text::split_word(text)?)?,
             HeaderName::CSeq => {
-                let (cseq, behind) = CSeq::read_usual(text)?;
+                let (cseq, behind) = CSeq::read_fast(text)?;
                 let next = skip_line_end(behind)?;
                 usual.cseq = Some(cseq);
                 next
@@ -188,7 +188,7 @@ impl<'a> Values<'a> for Reader<'_, 'a> {
 // Never inlined: what is read is written to its place at once, and the loop over the lines stays small.
 #[inline(never)]
 fn read_via<'a>(text: &'a [u8], place: &mut Option<Via<'a>>) -> Option<&'a [u8]> {
-    let (via, behind) = Via::read_usual(text)?;
+    let (via, behind) = Via::read_fast(text)?;
     let next = skip_line_end(behind)?;
     *place = Some(via);
     Some(next)
@@ -197,7 +197,7 @@ fn read_via<'a>(text: &'a [u8], place: &mut Option<Via<'a>>) -> Option<&'a [u8]>
 /// The same of an address.
 #[inline(never)]
 fn read_address<'a>(text: &'a [u8], place: &mut Option<NameAddr<'a>>) -> Option<&'a [u8]> {
-    let (address, behind) = NameAddr::read_usual(text)?;
+    let (address, behind) = NameAddr::read_fast(text)?;
     let next = skip_line_end(behind)?;
     *place = Some(address);
     Some(next)
@@ -206,5 +206,5 @@ fn read_address<'a>(text: &'a [u8], place: &mut Option<NameAddr<'a>>) -> Option<
 /// The same where only its grammar matters.
 #[inline(never)]
 fn skip_address(text: &[u8]) -> Option<&[u8]> {
-    skip_line_end(NameAddr::read_usual(text)?.1)
+    skip_line_end(NameAddr::read_fast(text)?.1)
 }

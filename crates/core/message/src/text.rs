@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::lanes::{LANES, Lanes};
+use crate::simd::{ByteVector, LANES};
 
 /// `token` of RFC 3261 §25.1.
 pub(crate) const TOKEN: u16 = 1;
@@ -113,7 +113,7 @@ pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
 fn split_plain<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk::<LANES>() {
-        let others = P::others(Lanes::of(*chunk));
+        let others = P::others(ByteVector::of(*chunk));
         if others == 0 {
             rest = tail;
             continue;
@@ -149,7 +149,7 @@ fn skip_few(mut rest: &[u8], class: u16) -> &[u8] {
 /// Bytes that are recognised many at once.
 trait Plain {
     /// A bit for each byte that is not plain.
-    fn others(bytes: Lanes) -> u32;
+    fn others(bytes: ByteVector) -> u32;
 }
 
 /// Letters, digits, `-` and `.`: of every class.
@@ -157,10 +157,10 @@ struct PlainName;
 
 impl Plain for PlainName {
     #[inline(always)]
-    fn others(bytes: Lanes) -> u32 {
-        let plain = bytes.with(0x20).are_within(b'a', b'z').or(bytes.are_within(b'-', b'9'));
+    fn others(bytes: ByteVector) -> u32 {
+        let plain = bytes.with_bits(0x20).range_mask(b'a', b'z').or(bytes.range_mask(b'-', b'9'));
         // The slash stands between the dot and the digits.
-        bytes.are(b'/').bits() | (plain.bits() ^ 0xffff)
+        bytes.eq_mask(b'/').bitmask() | (plain.bitmask() ^ 0xffff)
     }
 }
 
@@ -169,8 +169,8 @@ struct PlainWord;
 
 impl Plain for PlainWord {
     #[inline(always)]
-    fn others(bytes: Lanes) -> u32 {
-        bytes.with(0x20).are_within(b'`', b'z').or(bytes.are_within(b'-', b'9')).bits() ^ 0xffff
+    fn others(bytes: ByteVector) -> u32 {
+        bytes.with_bits(0x20).range_mask(b'`', b'z').or(bytes.range_mask(b'-', b'9')).bitmask() ^ 0xffff
     }
 }
 
@@ -179,9 +179,9 @@ struct PlainBracketed;
 
 impl Plain for PlainBracketed {
     #[inline(always)]
-    fn others(bytes: Lanes) -> u32 {
+    fn others(bytes: ByteVector) -> u32 {
         // `<` and `>` differ in one bit.
-        bytes.are_at_most(b' ').or(bytes.with(2).are(b'>')).or(bytes.are(b'"')).bits()
+        bytes.le_mask(b' ').or(bytes.with_bits(2).eq_mask(b'>')).or(bytes.eq_mask(b'"')).bitmask()
     }
 }
 
@@ -350,7 +350,7 @@ pub(crate) fn find_near(text: &[u8], byte: u8) -> Option<usize> {
 pub(crate) fn find_control(text: &[u8]) -> Option<usize> {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk() {
-        let controls = Lanes::of(*chunk).are_at_most(b' ' - 1).bits();
+        let controls = ByteVector::of(*chunk).le_mask(b' ' - 1).bitmask();
         if controls != 0 {
             let before = text.len().wrapping_sub(rest.len());
             return Some(before.wrapping_add(controls.trailing_zeros() as usize));
@@ -587,7 +587,7 @@ mod tests {
             for place in 0..LANES {
                 let mut bytes = *b"abcdefghijklmnop";
                 bytes[place] = byte;
-                let others = P::others(Lanes::of(bytes));
+                let others = P::others(ByteVector::of(bytes));
                 assert!(others == 0 || others == 1 << place, "{byte} at {place}");
                 assert!(
                     others != 0 || classes.iter().all(|class| is(byte, *class)),

@@ -231,14 +231,14 @@ impl<'a> Uri<'a> {
 impl<'a> SipUri<'a> {
     /// The URI at the start of `text` and what follows it, where it is written as most are.
     #[inline]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (b"sip:", rest) = text.split_first_chunk()? else { return None };
-        Self::read_usual_rest(text, false, rest)
+        Self::read_rest_fast(text, false, rest)
     }
 
     /// Reads what follows the scheme.
     fn parse_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
-        match Self::read_usual_rest(text, secure, rest) {
+        match Self::read_rest_fast(text, secure, rest) {
             Some((uri, [])) => Some(uri),
             _ => Self::parse_any(text, secure, rest),
         }
@@ -248,12 +248,12 @@ impl<'a> SipUri<'a> {
     /// begins with the URI, `rest` behind its scheme; what follows it is handed out too. What is read here, and followed by
     /// what no URI has, [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
     #[inline]
-    fn read_usual_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    fn read_rest_fast(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (user, host) = match text::split_while(rest, USER) {
             (user @ [_, ..], [b'@', host @ ..]) => (Some(user), host),
             _ => (None, rest),
         };
-        let (host_port, rest) = HostPort::read_usual(host)?;
+        let (host_port, rest) = HostPort::read_fast(host)?;
         let (params, rest) = match rest {
             [b';', ..] => UriParams::read(rest)?,
             _ => (UriParams::default(), rest),
@@ -313,7 +313,7 @@ impl<'a> SipUri<'a> {
     /// The user part with its escapes undone; empty where there is none.
     #[must_use]
     pub fn unescaped_user(&self) -> SmallVec<[u8; 24]> {
-        Unescaped::new(self.user.unwrap_or(&[])).collect()
+        Unescape::new(self.user.unwrap_or(&[])).collect()
     }
 
     /// The canonical address of record; `None` without a user part.
@@ -398,7 +398,7 @@ impl Aor {
     pub fn new(user: &[u8], host: &[u8]) -> Self {
         let mut text: SmallVec<[u8; 48]> = match memchr::memchr(b'%', user) {
             None => SmallVec::from_slice(user),
-            Some(_) => Unescaped::new(user).collect(),
+            Some(_) => Unescape::new(user).collect(),
         };
         text.push(b'@');
         match Some(host).filter(|host| host.starts_with(b"[")).and_then(Host::parse) {
@@ -486,20 +486,20 @@ impl fmt::Debug for Aor {
 
 /// `text` with its `%HH` escapes undone (RFC 3261 §19.1.2); what is no escape is handed out as it is.
 pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
-    Unescaped::new(text)
+    Unescape::new(text)
 }
 
-struct Unescaped<'a> {
+struct Unescape<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Unescaped<'a> {
+impl<'a> Unescape<'a> {
     const fn new(text: &'a [u8]) -> Self {
         Self { rest: text }
     }
 }
 
-impl Iterator for Unescaped<'_> {
+impl Iterator for Unescape<'_> {
     type Item = u8;
 
     fn next(&mut self) -> Option<u8> {
@@ -541,7 +541,7 @@ fn headers_are_valid(headers: &[u8]) -> bool {
 /// Case-sensitive, with escapes undone: users and passwords.
 fn same_escaped(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
     match (a, b) {
-        (Some(a), Some(b)) => a == b || Unescaped::new(a).eq(Unescaped::new(b)),
+        (Some(a), Some(b)) => a == b || Unescape::new(a).eq(Unescape::new(b)),
         (a, b) => a.is_none() && b.is_none(),
     }
 }
@@ -549,9 +549,9 @@ fn same_escaped(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
 /// In any case, with escapes undone: everything else.
 fn same_text(a: &[u8], b: &[u8]) -> bool {
     a.eq_ignore_ascii_case(b)
-        || Unescaped::new(a)
+        || Unescape::new(a)
             .map(|byte| byte.to_ascii_lowercase())
-            .eq(Unescaped::new(b).map(|byte| byte.to_ascii_lowercase()))
+            .eq(Unescape::new(b).map(|byte| byte.to_ascii_lowercase()))
 }
 
 /// The same headers, in any order.
@@ -685,7 +685,7 @@ mod tests {
             text in "([a-z0-9]{0,3}|[:@;?=.,&%/_-]|%4a|\\[::1\\]|:5060|lr|[ \t\"<>\r\né]){0,8}@?([a-z0-9_.-]{0,6})(:[0-9]{0,6})?(;[a-z%?=@]{0,4}){0,3}",
         ) {
             let rest = text.as_bytes();
-            if let Some((short, [])) = SipUri::read_usual_rest(rest, false, rest) {
+            if let Some((short, [])) = SipUri::read_rest_fast(rest, false, rest) {
                 let long = SipUri::parse_any(rest, false, rest);
                 prop_assert_eq!(Some(format!("{short:?}")), long.map(|long| format!("{long:?}")));
             }

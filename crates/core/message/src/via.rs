@@ -56,7 +56,7 @@ impl<'a> Via<'a> {
     /// Reads the first value of a Via header, and what follows it (from the comma on).
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        match Self::read_usual(value) {
+        match Self::read_fast(value) {
             usual @ Some((_, [])) => usual,
             _ => Self::parse_any(value),
         }
@@ -66,11 +66,11 @@ impl<'a> Via<'a> {
     /// a host that is no IPv6 address, each of `branch`, `received` and `rport` at most once, [`OVERLOAD_OFFER`], and nothing else.
     /// What is read here, and followed by what no parameter has, [`parse_any`](Self::parse_any) would read as the same.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (b"SIP/2.0/", rest) = text.split_first_chunk()? else { return None };
         let (b"UDP " | b"TCP " | b"TLS ", behind) = rest.split_first_chunk()? else { return None };
         let (transport, rest) = (rest.get(..3)?, behind);
-        let (sent_by, behind) = HostPort::read_usual(rest)?;
+        let (sent_by, behind) = HostPort::read_fast(rest)?;
         let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
         let mut has_other_params = false;
         let mut rest = behind;
@@ -261,7 +261,7 @@ mod tests {
         fn the_short_way_says_what_the_long_way_says(
             text in "SIP/2.0/(UDP|TCP|TLS|SCTP|udp) ?([a-z0-9.]{1,8}|192.0.2.1|\\[::1\\])(:[0-9]{0,5})?(;branch=[a-z0-9_,=]{0,6}|;oc;oc-algo=\"loss\"|;oc;oc-algo=\"loss\"a|;rport(=[0-9]{0,5})?|;received=[0-9.a]{0,6}|;[a-z]{0,3}|;[a-z]=[a-z]| |,|;rports){0,4}",
         ) {
-            if let Some((short, [])) = Via::read_usual(text.as_bytes()) {
+            if let Some((short, [])) = Via::read_fast(text.as_bytes()) {
                 let long = Via::parse_any(text.as_bytes());
                 prop_assert_eq!(Some(format!("{:?}", (short, b""))), long.map(|long| format!("{long:?}")));
             }

@@ -15,22 +15,22 @@ use crate::proven::mix;
 pub const FEW_CONNECTIONS: usize = 32;
 
 /// What comes on connections has waited for so long is too old to be served. It tells, too, that reading itself takes too long.
-pub const LATE: Duration = Duration::from_secs(1);
+pub const LATE_WAIT: Duration = Duration::from_secs(1);
 
 /// Connections are left unread while more than this share of the requests that are read is shed, until it is `WANTED`.
-const MOST_SHED: f64 = 0.5;
-const WANTED_SHED: f64 = 0.4;
+const MAX_SHED: f64 = 0.5;
+const TARGET_SHED: f64 = 0.4;
 /// More are read where less is shed.
-const LEAST_SHED: f64 = 0.25;
+const MIN_SHED: f64 = 0.25;
 /// Windows between two changes: the effect of the last one is to be seen first.
 const HOLD_WINDOWS: u32 = 20;
 /// The same while what comes is late.
 const HOLD_LATE_WINDOWS: u32 = 10;
 /// By how much the share may change at once: what is shed follows what is read with a delay.
-const LEAST_CHANGE: f64 = 0.5;
-const MOST_CHANGE: f64 = 1.25;
+const MIN_CHANGE: f64 = 0.5;
+const MAX_CHANGE: f64 = 1.25;
 /// Some are always read, or nobody would see when the overload ends.
-const LEAST_SHARE: f64 = 0.02;
+const MIN_SHARE: f64 = 0.02;
 
 /// The share of the connections with new work that a worker reads.
 #[derive(Clone, Copy, Debug)]
@@ -55,13 +55,13 @@ impl ConnectionLimit {
             return;
         }
         self.since_change = self.since_change.saturating_add(1);
-        let is_late = wait > LATE;
+        let is_late = wait > LATE_WAIT;
         let hold = if is_late { HOLD_LATE_WINDOWS } else { HOLD_WINDOWS };
-        if self.since_change < hold || (!is_late && (LEAST_SHED..=MOST_SHED).contains(&shed)) {
+        if self.since_change < hold || (!is_late && (MIN_SHED..=MAX_SHED).contains(&shed)) {
             return;
         }
-        let change = if is_late { LEAST_CHANGE } else { (1.0 - shed) / (1.0 - WANTED_SHED) };
-        let share = (self.share * change.clamp(LEAST_CHANGE, MOST_CHANGE)).clamp(LEAST_SHARE, 1.0);
+        let change = if is_late { MIN_CHANGE } else { (1.0 - shed) / (1.0 - TARGET_SHED) };
+        let share = (self.share * change.clamp(MIN_CHANGE, MAX_CHANGE)).clamp(MIN_SHARE, 1.0);
         if share < 1.0 || self.share < 1.0 {
             (self.share, self.since_change) = (share, 0);
         }
@@ -69,7 +69,7 @@ impl ConnectionLimit {
 
     /// Whether a connection that brings new work is read.
     #[must_use]
-    pub fn reads(&self, connection: ConnId) -> bool {
+    pub fn should_read(&self, connection: ConnId) -> bool {
         let position = mix(connection.to_bits() ^ self.seed) % u64::from(POSITIONS);
         #[expect(clippy::cast_precision_loss, reason = "below 65,536")]
         let position = position as f64;
@@ -83,7 +83,7 @@ mod tests {
 
     /// What is shed of the requests that are read, if so many times the capacity comes on all connections.
     fn shed(limit: &ConnectionLimit, times: f64, connections: &[ConnId]) -> f64 {
-        let read = connections.iter().filter(|id| limit.reads(**id)).count();
+        let read = connections.iter().filter(|id| limit.should_read(**id)).count();
         (1.0 - connections.len() as f64 / (times * read as f64)).max(0.0)
     }
 
@@ -97,11 +97,12 @@ mod tests {
                 limit.handle_window(shed, Duration::ZERO, connections.len());
                 assert!(window < 160 || (0.15..0.6).contains(&shed), "{times}, window {window}: {shed}");
             }
-            let before: Vec<_> = connections.iter().map(|id| limit.reads(*id)).collect();
+            let before: Vec<_> = connections.iter().map(|id| limit.should_read(*id)).collect();
             (0..50).for_each(|_| {
                 limit.handle_window(shed(&limit, times, &connections), Duration::ZERO, connections.len());
             });
-            let changed = connections.iter().zip(before).filter(|(id, before)| limit.reads(**id) != *before).count();
+            let changed =
+                connections.iter().zip(before).filter(|(id, before)| limit.should_read(**id) != *before).count();
             assert!(changed <= 20, "{times}: {changed}");
         }
     }
@@ -110,8 +111,8 @@ mod tests {
     fn where_reading_itself_takes_too_long_half_as_many_are_read_each_second() {
         let connections: Vec<_> = (0..1_000).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
-        (0..30).for_each(|_| limit.handle_window(0.0, 2 * LATE, connections.len()));
-        let read = connections.iter().filter(|id| limit.reads(**id)).count();
+        (0..30).for_each(|_| limit.handle_window(0.0, 2 * LATE_WAIT, connections.len()));
+        let read = connections.iter().filter(|id| limit.should_read(**id)).count();
         assert!((80..180).contains(&read), "{read}");
     }
 
@@ -120,11 +121,11 @@ mod tests {
         let connections: Vec<_> = (0..31).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
         (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, connections.len()));
-        assert!(connections.iter().all(|id| limit.reads(*id)));
+        assert!(connections.iter().all(|id| limit.should_read(*id)));
         (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, 1_000));
-        assert!(!connections.iter().all(|id| limit.reads(*id)));
+        assert!(!connections.iter().all(|id| limit.should_read(*id)));
         // Little by little, for what waits in each has to be dropped.
         (0..500).for_each(|_| limit.handle_window(0.0, Duration::ZERO, 1_000));
-        assert!(connections.iter().all(|id| limit.reads(*id)));
+        assert!(connections.iter().all(|id| limit.should_read(*id)));
     }
 }

@@ -10,20 +10,20 @@ use core::time::Duration;
 
 use strowger_foundation::Timestamp;
 
-use crate::allowance::Allowance;
 use crate::class::{CLASSES, Class};
-use crate::cut::Cut;
 use crate::filter::{Filter, FilterAbilities, FilteredKind};
 use crate::position::{POSITIONS, Position};
-use crate::queue_bound::{BOUND, BOUND_REMEMBERED};
-use crate::shares::Shares;
+use crate::queue_bound::{MAX_QUEUE_WAIT, MAX_QUEUE_WAIT_REMEMBERED};
+use crate::shares::FairShares;
+use crate::threshold::Threshold;
+use crate::token_bucket::TokenBucket;
 use crate::window::Window;
 
 /// How long what is measured is gathered before anything is decided.
 pub const WINDOW: Duration = Duration::from_millis(100);
 
 /// The standing wait that the controller steers to. There is always something to do, and nobody notices the delay.
-pub const TARGET: Duration = Duration::from_millis(25);
+pub const TARGET_WAIT: Duration = Duration::from_millis(25);
 
 /// The standing wait with which limiting begins.
 const ONSET: Duration = Duration::from_millis(40);
@@ -39,22 +39,22 @@ const STANDING_WINDOWS: u32 = 6;
 /// After so many the queue has not been drained by what is thought to be the capacity.
 const STUCK_WINDOWS: u32 = 20;
 /// What of a window's count goes into a rate.
-const NEWS: f64 = 0.3;
+const SMOOTHING: f64 = 0.3;
 /// The same for the capacity, which a moment must not hide in which the machine stood still.
-const CAPACITY_NEWS: f64 = 0.15;
+const CAPACITY_SMOOTHING: f64 = 0.15;
 /// The same of what must not follow chance.
-const SLOW_NEWS: f64 = 0.03;
+const SLOW_SMOOTHING: f64 = 0.03;
 /// After so many windows without a standing wait the capacity is more than what was taken for it.
 const UNSATURATED_WINDOWS: u32 = 30;
 /// What a refusal costs that is sent, and one that is not, as shares of what a request costs that is served.
-const ANSWER_COST: f64 = 0.15;
+const REFUSAL_COST: f64 = 0.15;
 const DROP_COST: f64 = 0.03;
 /// In so many windows a queue that is too long is to be gone.
 const DRAIN_WINDOWS: f64 = 10.0;
 /// The share of the capacity that draining the queue may take.
-const MOST_DRAIN: f64 = 0.3;
+const MAX_DRAIN: f64 = 0.3;
 /// By how much the limit grows in a window where nothing waits.
-const PROBE: f64 = 0.01;
+const PROBE_GROWTH: f64 = 0.01;
 /// While refusals are more than this share of what is admitted, the kernel is to drop more.
 const MANY_REFUSALS: f64 = 0.25;
 /// What the kernel leaves to be refused, as a share of what is admitted: enough for the limit to find its way.
@@ -69,39 +69,39 @@ const NEARLY_FULL: f64 = 0.98;
 const SLACK: f64 = 0.85;
 /// In one step the kernel's share grows by this at most, and by this part of the slack where there is hardly any: what comes then
 /// is for the greater part sent again by clients that have waited long.
-const MOST_OPENING: f64 = 2.0;
+const MAX_OPENING: f64 = 2.0;
 const CREEP: f64 = 0.5;
 /// How much of the capacity there is to be to do where the kernel lets more through.
 const FULL: f64 = 0.95;
 /// A kind of which the kernel lets nothing else through still has so many positions, so that the controller sees when it ends.
-const LEAST_PASSING: u32 = 64;
+const MIN_PASSING: u32 = 64;
 /// A class that is less than this share of its kind does not keep the kernel from dropping the kind. The kernel cannot tell classes
 /// apart, so it drops that class too.
-const TRACE: f64 = 0.002;
+const NEGLIGIBLE_SHARE: f64 = 0.002;
 /// Calls to an emergency service by sources that have proven nothing may take this share of the capacity. Anybody can send them, so
 /// what exceeds it is of the last class.
-const UNPROVEN_EMERGENCIES: f64 = 0.2;
+const MAX_UNPROVEN_EMERGENCIES: f64 = 0.2;
 /// So many of them are served in a window in any case.
-const LEAST_EMERGENCIES: f64 = 2.0;
+const MIN_EMERGENCIES: f64 = 2.0;
 /// So many windows lie between two steps: what the kernel's queue held before is served first.
 const HOLD_WINDOWS: u32 = 5;
 /// So many windows without need end the limit.
 const CALM_WINDOWS: u32 = 10;
 /// For each request that is admitted so much of a refusal may be sent.
-const ANSWERS: f64 = 0.3;
+const REFUSALS_PER_ADMITTED: f64 = 0.3;
 /// Refusals that may be sent in a window in any case.
-const LEAST_ANSWERS: f64 = 2.0;
+const MIN_REFUSALS: f64 = 2.0;
 /// What of a change neighbours are told in a window: it takes them some time to follow.
-const TELLING: f64 = 0.1;
+const FEEDBACK_GAIN: f64 = 0.1;
 /// They are always let send something, so that the end of the overload is seen, and hardly anything is not worth telling.
-const MOST_TOLD: f64 = 0.98;
-const LEAST_TOLD: f64 = 0.01;
+const MAX_ADVERTISED: f64 = 0.98;
+const MIN_ADVERTISED: f64 = 0.01;
 /// The shortest and the longest time that a refused client is told to wait.
 const RETRY_AFTER_S: (u64, u64) = (5, 15);
 
 /// A request that may be refused.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer {
+pub struct OfferedRequest {
     /// Its class, before fairness.
     pub class: Class,
     /// Its kind, before it is known what the filter can tell apart.
@@ -132,13 +132,13 @@ pub enum Verdict {
 
 /// How a controller stands, for the operator and for the servers before this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pressure {
+pub struct ControllerStatus {
     /// Whether anything is refused.
     pub is_limiting: bool,
     /// The share of new calls that is refused or dropped, in thousandths; what the kernel drops is among them.
     pub shed_permille: u16,
     /// By how much those who send should send less than they would, in thousandths, so that nothing need be refused here.
-    pub told_permille: u16,
+    pub advertised_permille: u16,
     /// Requests that are admitted, a second.
     pub admitted_per_s: u32,
     /// The standing wait.
@@ -163,9 +163,9 @@ pub struct Controller {
     admitted: f64,
     answered: f64,
     dropped: f64,
-    limit: Option<Cut>,
+    limit: Option<Threshold>,
     /// How many requests of the class at the cut may be admitted.
-    of_cut: Allowance,
+    threshold_bucket: TokenBucket,
     calm: u32,
     /// Windows since the last one with a standing wait.
     unsaturated: u32,
@@ -177,7 +177,7 @@ pub struct Controller {
     /// The rank of the class that the filter is for.
     filtered_rank: usize,
     abilities: FilterAbilities,
-    shares: Shares,
+    shares: FairShares,
     /// By how much neighbours are told to send less.
     told: f64,
     answers: f64,
@@ -186,7 +186,7 @@ pub struct Controller {
 
 /// Where the filter goes.
 #[derive(Clone, Copy, Debug)]
-enum Move {
+enum FilterStep {
     /// It lets so many times more of each kind pass.
     Open(f64),
     /// Of each kind passes what is served of it, corrected by this factor.
@@ -209,7 +209,7 @@ impl Controller {
             answered: 0.0,
             dropped: 0.0,
             limit: None,
-            of_cut: Allowance::UNLIMITED,
+            threshold_bucket: TokenBucket::UNLIMITED,
             calm: 0,
             unsaturated: 0,
             demand: 1.0,
@@ -217,7 +217,7 @@ impl Controller {
             filter: Filter::OPEN,
             filtered_rank: 0,
             abilities: FilterAbilities::default(),
-            shares: Shares::new(seed),
+            shares: FairShares::new(seed),
             told: 0.0,
             answers: 0.0,
             wait: Duration::ZERO,
@@ -226,22 +226,27 @@ impl Controller {
 
     /// Takes note of how long a message has waited in a queue of new work, whatever it is. Every message of such a queue is noted,
     /// before [`handle_offer`](Self::handle_offer) judges it. Queues are numbered; a short wait in one says nothing of another.
-    pub fn note_wait(&mut self, now: Timestamp, queue: usize, wait: Duration) {
+    pub fn record_wait(&mut self, now: Timestamp, queue: usize, wait: Duration) {
         self.handle_timeout(now);
         self.window.note_wait(queue, wait);
     }
 
     /// Says what becomes of new work that has waited for `wait`. The offer is made only where it matters.
-    pub fn handle_offer(&mut self, now: Timestamp, wait: Duration, offer: impl FnOnce() -> Offer) -> Verdict {
+    pub fn handle_request(
+        &mut self,
+        now: Timestamp,
+        wait: Duration,
+        offer: impl FnOnce() -> OfferedRequest,
+    ) -> Verdict {
         self.handle_timeout(now);
         if self.standing == 0 && self.limit.is_none() {
             self.window.admitted += 1;
             return Verdict::Admit;
         }
         let offer = offer();
-        let offer = Offer { kind: offer.kind.seen_by(self.abilities), ..offer };
+        let offer = OfferedRequest { kind: offer.kind.seen_by(self.abilities), ..offer };
         let class = self.class_of(&offer);
-        let verdict = self.judge(wait, class, &offer);
+        let verdict = self.decide(wait, class, &offer);
         let count = match verdict {
             Verdict::Admit => &mut self.window.admitted,
             Verdict::Refuse { .. } => &mut self.window.answered,
@@ -253,7 +258,7 @@ impl Controller {
 
     /// Takes note of what came among new work and cannot be served, whatever is sent. Of its kind the kernel is to drop what exceeds
     /// the room.
-    pub fn note_malformed(&mut self, now: Timestamp, kind: FilteredKind) {
+    pub fn record_malformed(&mut self, now: Timestamp, kind: FilteredKind) {
         self.handle_timeout(now);
         if self.standing > 0 || self.limit.is_some() {
             self.window.count(kind.seen_by(self.abilities), Class::Other.rank());
@@ -262,16 +267,16 @@ impl Controller {
     }
 
     /// The class of a request, where strangers cannot have as much as they like of the first one.
-    fn class_of(&mut self, offer: &Offer) -> Class {
+    fn class_of(&mut self, offer: &OfferedRequest) -> Class {
         if offer.class != Class::Emergency || offer.is_proven {
             return offer.class;
         }
         self.window.unproven_emergencies += 1;
-        let most = (UNPROVEN_EMERGENCIES * self.capacity).max(LEAST_EMERGENCIES);
+        let most = (MAX_UNPROVEN_EMERGENCIES * self.capacity).max(MIN_EMERGENCIES);
         if f64::from(self.window.unproven_emergencies) > most { Class::Other } else { offer.class }
     }
 
-    fn judge(&mut self, wait: Duration, class: Class, offer: &Offer) -> Verdict {
+    fn decide(&mut self, wait: Duration, class: Class, offer: &OfferedRequest) -> Verdict {
         let rank = class.rank();
         let is_important = class == Class::Emergency || rank < self.filtered_rank;
         if !is_important && !self.filter.passes(offer.kind, offer.position) {
@@ -293,18 +298,18 @@ impl Controller {
     }
 
     /// Whether a request is on the right side of the cut. Only the class at the cut is divided among sources.
-    fn admits(&mut self, cut: Cut, (rank, of_source): (usize, f64), offer: &Offer) -> bool {
+    fn admits(&mut self, cut: Threshold, (rank, of_source): (usize, f64), offer: &OfferedRequest) -> bool {
         if rank != cut.rank {
             return rank < cut.rank;
         }
         let passing = f64::from(self.filter.passing(offer.kind));
         let share = cut.share * of_source;
         let is_chosen = share >= 1.0 || f64::from(offer.position) < share * passing;
-        is_chosen && self.shares.take(offer.source) && self.of_cut.take()
+        is_chosen && self.shares.try_take(offer.source) && self.threshold_bucket.try_take()
     }
 
     /// Takes note of a message of something that was admitted before.
-    pub const fn note_in_progress(&mut self) {
+    pub const fn record_in_progress(&mut self) {
         self.window.in_progress = self.window.in_progress.saturating_add(1);
     }
 
@@ -340,7 +345,7 @@ impl Controller {
 
     /// Whether the filter lets a message of this kind pass.
     #[must_use]
-    pub fn lets_pass(&self, kind: FilteredKind, position: Position) -> bool {
+    pub fn passes(&self, kind: FilteredKind, position: Position) -> bool {
         self.filter.passes(kind.seen_by(self.abilities), position)
     }
 
@@ -352,7 +357,7 @@ impl Controller {
     /// How long new work may wait in the kernel's queue.
     #[must_use]
     pub const fn queue_bound(&self) -> Duration {
-        if self.abilities.has_memory { BOUND_REMEMBERED } else { BOUND }
+        if self.abilities.has_memory { MAX_QUEUE_WAIT_REMEMBERED } else { MAX_QUEUE_WAIT }
     }
 
     /// When the window ends.
@@ -363,11 +368,11 @@ impl Controller {
 
     /// How it stands.
     #[must_use]
-    pub fn pressure(&self) -> Pressure {
-        Pressure {
+    pub fn pressure(&self) -> ControllerStatus {
+        ControllerStatus {
             is_limiting: self.limit.is_some(),
             shed_permille: permille(self.shed()),
-            told_permille: permille(self.told),
+            advertised_permille: permille(self.told),
             admitted_per_s: whole(self.admitted / WINDOW.as_secs_f64()),
             wait: self.wait,
         }
@@ -375,9 +380,9 @@ impl Controller {
 
     fn on_window(&mut self, window: &Window) {
         self.wait = window.standing_wait();
-        self.note_rates(window);
-        self.tell();
-        let is_standing = self.wait > if self.limit.is_some() { TARGET } else { ONSET };
+        self.record_rates(window);
+        self.update_feedback();
+        let is_standing = self.wait > if self.limit.is_some() { TARGET_WAIT } else { ONSET };
         self.standing = if is_standing { self.standing.saturating_add(1) } else { 0 };
         if self.limit.is_none() {
             if self.standing < STANDING_WINDOWS {
@@ -386,13 +391,13 @@ impl Controller {
             self.capacity = f64::from(window.admitted).max(self.taken);
             (self.calm, self.demand) = (0, 1.0);
         }
-        self.follow_capacity(window, is_standing);
-        let limit = self.limit_now();
-        self.limit = Some(self.cut_at(limit));
-        let answers = self.admitted * ANSWERS + LEAST_ANSWERS;
+        self.update_capacity(window, is_standing);
+        let limit = self.current_limit();
+        self.limit = Some(self.threshold_for(limit));
+        let answers = self.admitted * REFUSALS_PER_ADMITTED + MIN_REFUSALS;
         self.answers = (self.answers + answers).min(2.0 * answers);
         self.adapt_filter(is_standing);
-        self.end_where_calm(is_standing, limit);
+        self.stop_if_calm(is_standing, limit);
     }
 
     /// The share of calls that is refused or dropped.
@@ -404,30 +409,30 @@ impl Controller {
 
     //= rfc7339#5.6
     /// What neighbours are told is of all that they would send: what they send less already is no sign that they may send more.
-    fn tell(&mut self) {
-        let room = if self.limit.is_some() { self.capacity / self.offered().max(1.0) } else { MOST_OPENING };
+    fn update_feedback(&mut self) {
+        let room = if self.limit.is_some() { self.capacity / self.offered().max(1.0) } else { MAX_OPENING };
         let shed = self.shed();
         let wanted = if shed > 0.0 { (1.0 - self.told) * (1.0 - shed) } else { (1.0 - self.told) * room.max(1.0) };
-        self.told = (self.told + (1.0 - wanted - self.told) * TELLING).clamp(0.0, MOST_TOLD);
-        if self.told < LEAST_TOLD && shed <= 0.0 {
+        self.told = (self.told + (1.0 - wanted - self.told) * FEEDBACK_GAIN).clamp(0.0, MAX_ADVERTISED);
+        if self.told < MIN_ADVERTISED && shed <= 0.0 {
             self.told = 0.0;
         }
     }
 
-    fn note_rates(&mut self, window: &Window) {
+    fn record_rates(&mut self, window: &Window) {
         // Without a limit nothing is smoothed, so that the first window that counts does so fully.
-        let news = if self.limit.is_some() { NEWS } else { 1.0 };
+        let news = if self.limit.is_some() { SMOOTHING } else { 1.0 };
         let smooth = |rate: &mut f64, count: u32| *rate += (f64::from(count) - *rate) * news;
         for (rates, counts) in self.kinds.iter_mut().zip(&window.kinds) {
             rates.iter_mut().zip(counts).for_each(|(rate, count)| smooth(rate, *count));
         }
         let messages = window.admitted.saturating_add(window.in_progress);
-        if self.taken < f64::from(window.admitted) * SLOW_NEWS {
+        if self.taken < f64::from(window.admitted) * SLOW_SMOOTHING {
             // The first that there is to know.
             (self.taken, self.messages) = (window.admitted.into(), messages.into());
         }
-        self.taken += (f64::from(window.admitted) - self.taken) * SLOW_NEWS;
-        self.messages += (f64::from(messages) - self.messages) * SLOW_NEWS;
+        self.taken += (f64::from(window.admitted) - self.taken) * SLOW_SMOOTHING;
+        self.messages += (f64::from(messages) - self.messages) * SLOW_SMOOTHING;
         smooth(&mut self.admitted, window.admitted);
         smooth(&mut self.answered, window.answered);
         smooth(&mut self.dropped, window.dropped);
@@ -439,17 +444,17 @@ impl Controller {
     }
 
     /// While everything waits, what is taken is the capacity. While nothing does, the limit may be too low.
-    fn follow_capacity(&mut self, window: &Window, is_standing: bool) {
+    fn update_capacity(&mut self, window: &Window, is_standing: bool) {
         if is_standing {
-            let refusals = ANSWER_COST * f64::from(window.answered) + DROP_COST * f64::from(window.dropped);
+            let refusals = REFUSAL_COST * f64::from(window.answered) + DROP_COST * f64::from(window.dropped);
             // Of what was admitted before there may be more to do than of what is now.
             let messages = f64::from(window.admitted) + f64::from(window.in_progress);
             let taken = messages * self.taken / self.messages.max(1.0) + refusals;
-            self.capacity += (taken - self.capacity) * CAPACITY_NEWS;
+            self.capacity += (taken - self.capacity) * CAPACITY_SMOOTHING;
             self.unsaturated = 0;
         } else if self.offered() > self.capacity || self.unsaturated > UNSATURATED_WINDOWS {
-            let room = 1.0 - self.wait.as_secs_f64() / TARGET.as_secs_f64();
-            self.capacity *= 1.0 + PROBE * room;
+            let room = 1.0 - self.wait.as_secs_f64() / TARGET_WAIT.as_secs_f64();
+            self.capacity *= 1.0 + PROBE_GROWTH * room;
         }
         self.unsaturated = self.unsaturated.saturating_add(1);
         self.capacity = self.capacity.max(1.0);
@@ -457,37 +462,37 @@ impl Controller {
 
     /// The capacity less what refusing takes, and less what the queue has to be drained by. Where everything has waited for long, no more
     /// can be served than has come out of the queue, whatever the capacity was taken for.
-    fn limit_now(&self) -> f64 {
-        let excess = self.wait.saturating_sub(TARGET).as_secs_f64() / WINDOW.as_secs_f64();
-        let drain = (excess / DRAIN_WINDOWS).min(MOST_DRAIN);
-        let refusals = ANSWER_COST * self.answered + DROP_COST * self.dropped;
-        let most = (self.capacity - refusals).max(self.capacity * (1.0 - MOST_DRAIN));
-        let is_stuck = self.standing >= STUCK_WINDOWS && self.wait > 2 * TARGET;
+    fn current_limit(&self) -> f64 {
+        let excess = self.wait.saturating_sub(TARGET_WAIT).as_secs_f64() / WINDOW.as_secs_f64();
+        let drain = (excess / DRAIN_WINDOWS).min(MAX_DRAIN);
+        let refusals = REFUSAL_COST * self.answered + DROP_COST * self.dropped;
+        let most = (self.capacity - refusals).max(self.capacity * (1.0 - MAX_DRAIN));
+        let is_stuck = self.standing >= STUCK_WINDOWS && self.wait > 2 * TARGET_WAIT;
         let most = if is_stuck { most.min(self.offered().max(1.0)) } else { most };
         most * (1.0 - drain)
     }
 
     /// The cut by which so many requests a window are admitted, and how the class is divided that it goes through.
-    fn cut_at(&mut self, limit: f64) -> Cut {
+    fn threshold_for(&mut self, limit: f64) -> Threshold {
         let mut left = limit;
         for rank in 0..CLASSES {
             let rate: f64 = self.kinds.iter().filter_map(|rates| rates.get(rank)).sum();
             if rate > left {
                 let divided = self.shares.handle_window(left, rate);
-                self.of_cut.refill(left);
-                return Cut { rank, share: (left / divided).min(1.0) };
+                self.threshold_bucket.refill(left);
+                return Threshold { rank, share: (left / divided).min(1.0) };
             }
             left -= rate;
         }
         self.shares.handle_window(f64::INFINITY, 0.0);
-        self.of_cut = Allowance::UNLIMITED;
-        Cut::ALL
+        self.threshold_bucket = TokenBucket::UNLIMITED;
+        Threshold::ALL
     }
 
     /// Has the kernel drop more or less.
     fn adapt_filter(&mut self, is_standing: bool) {
         let demand = self.offered() / self.capacity;
-        self.demand += (demand - self.demand) * SLOW_NEWS;
+        self.demand += (demand - self.demand) * SLOW_SMOOTHING;
         self.since_step = self.since_step.saturating_add(1);
         if self.abilities.has_memory {
             self.follow_demand(demand, is_standing);
@@ -500,10 +505,10 @@ impl Controller {
     fn step_filter(&mut self, demand: f64, is_standing: bool) {
         let opening = match demand {
             _ if is_standing => 1.0,
-            demand if demand < SLACK => (FULL / demand.max(0.01)).min(MOST_OPENING),
+            demand if demand < SLACK => (FULL / demand.max(0.01)).min(MAX_OPENING),
             _ => 1.0 + CREEP * (NEARLY_FULL - self.demand).max(0.0),
         };
-        self.move_filter(if demand > 1.0 + MANY_REFUSALS { Move::Close(1.0) } else { Move::Open(opening) });
+        self.move_filter(if demand > 1.0 + MANY_REFUSALS { FilterStep::Close(1.0) } else { FilterStep::Open(opening) });
     }
 
     /// At once where much has changed, and else by what is known of seconds: what is let through anew was not sent before.
@@ -512,31 +517,31 @@ impl Controller {
         let known = if has_jumped { demand } else { self.demand };
         let wanted = 1.0 + MARGIN_REMEMBERED;
         if known > wanted * (1.0 + TOLERANCE) {
-            self.move_filter(Move::Close(demand / known));
+            self.move_filter(FilterStep::Close(demand / known));
             self.demand = wanted;
         } else if known < wanted * (1.0 - TOLERANCE) && !is_standing {
-            self.move_filter(Move::Open((wanted / known.max(0.01)).min(MOST_OPENING)));
+            self.move_filter(FilterStep::Open((wanted / known.max(0.01)).min(MAX_OPENING)));
             self.demand = if has_jumped { demand } else { wanted };
         }
     }
 
-    fn move_filter(&mut self, direction: Move) {
+    fn move_filter(&mut self, direction: FilterStep) {
         let before = self.filter;
-        if let (Move::Close(_), Some(cut)) = (direction, self.limit) {
+        if let (FilterStep::Close(_), Some(cut)) = (direction, self.limit) {
             self.filtered_rank = cut.rank;
         }
         for kind in FilteredKind::ALL {
             let factor = match direction {
-                Move::Open(factor) => factor,
-                Move::Close(of_demand) => {
+                FilterStep::Open(factor) => factor,
+                FilterStep::Close(of_demand) => {
                     let margin = if self.abilities.has_memory { MARGIN_REMEMBERED } else { MARGIN };
                     // More than 1 where what there is too much of is not of what passes.
                     self.share_of_kind(kind).map_or(1.0, |share| share * of_demand * (1.0 + margin))
                 }
             };
             let passing = self.filter.passing(kind);
-            self.filter.set(kind, whole(f64::from(passing) * factor).max(LEAST_PASSING));
-            self.foresee_rates(kind, f64::from(self.filter.passing(kind)) / f64::from(passing));
+            self.filter.set(kind, whole(f64::from(passing) * factor).max(MIN_PASSING));
+            self.predict_rates(kind, f64::from(self.filter.passing(kind)) / f64::from(passing));
         }
         if self.filter != before {
             self.since_step = 0;
@@ -544,7 +549,7 @@ impl Controller {
     }
 
     /// What comes of a kind changes with what passes.
-    fn foresee_rates(&mut self, kind: FilteredKind, factor: f64) {
+    fn predict_rates(&mut self, kind: FilteredKind, factor: f64) {
         self.kinds.get_mut(kind as usize).into_iter().flatten().for_each(|rate| *rate *= factor);
     }
 
@@ -556,14 +561,14 @@ impl Controller {
         let mut sum = 0.0;
         let rank = rates.iter().position(|rate| {
             sum += rate;
-            sum > TRACE * all
+            sum > NEGLIGIBLE_SHARE * all
         })?;
         // Without what is refused only until the queue is shorter.
-        let of_capacity = self.capacity / self.limit_now().max(1.0);
-        Some(cut.share_of(rank) * if rank == cut.rank { self.shares.most() * of_capacity } else { 1.0 })
+        let of_capacity = self.capacity / self.current_limit().max(1.0);
+        Some(cut.share_of(rank) * if rank == cut.rank { self.shares.largest_share() * of_capacity } else { 1.0 })
     }
 
-    fn end_where_calm(&mut self, is_standing: bool, limit: f64) {
+    fn stop_if_calm(&mut self, is_standing: bool, limit: f64) {
         let is_calm = !is_standing && self.filter.is_open() && self.offered() < 0.9 * limit;
         self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
         if self.calm >= CALM_WINDOWS {

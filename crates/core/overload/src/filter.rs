@@ -21,7 +21,7 @@ pub enum FilteredKind {
 }
 
 /// The part of what passes by which a filter may differ before the kernel is told: to give it a program takes a millisecond.
-const NEAR: u32 = 50;
+const CLOSE_FRACTION: u32 = 50;
 
 /// How many kinds there are.
 pub const FILTERED_KINDS: usize = FilteredKind::ALL.len();
@@ -108,7 +108,7 @@ impl Filter {
 
     /// What passes both.
     #[must_use]
-    pub fn narrower(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         let mut narrower = *self;
         FilteredKind::ALL.into_iter().for_each(|kind| narrower.set(kind, self.passing(kind).min(other.passing(kind))));
         narrower
@@ -116,10 +116,10 @@ impl Filter {
 
     /// Whether another lets nearly as much pass of each kind, so that it is not worth telling the kernel.
     #[must_use]
-    pub fn is_near(&self, other: &Self) -> bool {
+    pub fn is_close_to(&self, other: &Self) -> bool {
         FilteredKind::ALL.into_iter().all(|kind| {
             let (one, other) = (self.passing(kind), other.passing(kind));
-            one.abs_diff(other) <= one.max(other) / NEAR && (one == POSITIONS) == (other == POSITIONS)
+            one.abs_diff(other) <= one.max(other) / CLOSE_FRACTION && (one == POSITIONS) == (other == POSITIONS)
         })
     }
 
@@ -163,8 +163,8 @@ mod tests {
         assert!(filter.passes(FilteredKind::Call, u16::MAX) && !filter.is_open());
         let mut other = filter;
         other.set(FilteredKind::Register, 102);
-        assert!(other.is_near(&filter));
+        assert!(other.is_close_to(&filter));
         other.set(FilteredKind::Register, 105);
-        assert!(!other.is_near(&filter) && !Filter::OPEN.is_near(&filter));
+        assert!(!other.is_close_to(&filter) && !Filter::OPEN.is_close_to(&filter));
     }
 }

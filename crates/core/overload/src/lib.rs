@@ -8,37 +8,39 @@
 
 #![forbid(unsafe_code)]
 
-mod allowance;
 mod class;
 mod connections;
 mod controller;
-mod cut;
 mod feedback;
 mod filter;
 mod limits;
 mod neighbour;
 mod position;
 mod proven;
+mod queue;
 mod queue_bound;
 mod shares;
 mod shedding;
-mod sort;
+mod threshold;
+mod token_bucket;
 mod window;
 
 pub use class::{CLASSES, Class};
-pub use connections::{ConnectionLimit, FEW_CONNECTIONS, LATE};
-pub use controller::{Controller, Offer, Pressure, STALE, STALE_REMEMBERED, TARGET, Verdict, WINDOW};
+pub use connections::{ConnectionLimit, FEW_CONNECTIONS, LATE_WAIT};
+pub use controller::{
+    Controller, ControllerStatus, OfferedRequest, STALE, STALE_REMEMBERED, TARGET_WAIT, Verdict, WINDOW,
+};
 pub use feedback::{Algorithm, Feedback};
 pub use filter::{
     FILTERED_KINDS, Filter, FilterAbilities, FilteredKind, is_to_service, kind_of, may_be_dropped_unread,
 };
 pub use limits::{Admission, Limits, Load, RETRY_AFTER, admit};
-pub use neighbour::{Asking, MAX_NEIGHBOURS, MAX_VALIDITY, Neighbours};
+pub use neighbour::{MAX_NEIGHBOURS, MAX_VALIDITY, Neighbours, OutgoingRequest};
 pub use position::{
     HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, POSITIONS, Position, fingerprint, position, position_of,
 };
 pub use proven::{MIX_FACTORS, MIX_SHIFTS, PROVEN_BITS, PROVEN_WORDS, ProvenSources, SOURCE_V4, SourceMemory};
-pub use queue_bound::{BOUND, BOUND_REMEMBERED, QueueBound};
-pub use shares::SOURCES;
-pub use shedding::{Level, MAX_WORKERS, Shedding, VALIDITY};
-pub use sort::{IN_PROGRESS, Queue, queue_of};
+pub use queue::{IN_PROGRESS, Queue, queue_of};
+pub use queue_bound::{MAX_QUEUE_WAIT, MAX_QUEUE_WAIT_REMEMBERED, QueueBound};
+pub use shares::MAX_SOURCES;
+pub use shedding::{MAX_WORKERS, ShedLevel, Shedding, VALIDITY};

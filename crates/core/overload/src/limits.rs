@@ -8,7 +8,7 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests that were passed on and have no final answer yet.
-    pub going_on: usize,
+    pub in_progress: usize,
     /// Server transactions, those included that wait for their timers.
     pub server_transactions: usize,
 }
@@ -18,9 +18,9 @@ impl Limits {
     /// second where all have as many, more than a fast core carries (some 380,000 in memory mode, bench/RESULTS.md), and of 409,600
     /// where chance gives one of them a fifth more. Past it the ones too many are refused: 0.004 % of 384,000 a second were when it
     /// was 655,360.
-    pub const MOST: Self = Self { going_on: 65_536, server_transactions: 983_040 };
+    pub const MAX: Self = Self { in_progress: 65_536, server_transactions: 983_040 };
     /// What a request takes that goes on, in bytes: its transactions and both of its messages.
-    const GOING_ON_BYTES: usize = 4_096;
+    const IN_PROGRESS_BYTES: usize = 4_096;
     /// What a server transaction takes that waits for its timers: its key, and its response. A third more than those of calls, two of
     /// which take 671 bytes (bench/RESULTS.md); a REGISTER's takes 122.
     const WAITING_BYTES: usize = 448;
@@ -28,14 +28,14 @@ impl Limits {
     /// So that all that a shard holds fits so many bytes.
     #[must_use]
     pub const fn within(bytes: usize) -> Self {
-        let Self { going_on, server_transactions } = Self::MOST;
-        let most = going_on * Self::GOING_ON_BYTES + server_transactions * Self::WAITING_BYTES;
+        let Self { in_progress: going_on, server_transactions } = Self::MAX;
+        let most = going_on * Self::IN_PROGRESS_BYTES + server_transactions * Self::WAITING_BYTES;
         if bytes >= most {
-            return Self::MOST;
+            return Self::MAX;
         }
         // A thousandth is exact enough, and cannot overflow.
         let part = bytes / (most / 1_000);
-        Self { going_on: going_on / 1_000 * part + 1, server_transactions: server_transactions / 1_000 * part + 1 }
+        Self { in_progress: going_on / 1_000 * part + 1, server_transactions: server_transactions / 1_000 * part + 1 }
     }
 }
 
@@ -46,13 +46,13 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Requests that were passed on and go on.
-    pub going_on: usize,
+    pub in_progress: usize,
     /// Server transactions that exist.
     pub server_transactions: usize,
     /// What it may hold.
     pub limits: Limits,
     /// Whether the server is being stopped: what began is finished, nothing new is begun.
-    pub draining: bool,
+    pub is_draining: bool,
 }
 
 /// What becomes of a request that begins something new.
@@ -72,11 +72,11 @@ pub enum Admission {
 /// Decides; above a limit every eighth request is told, the others are dropped.
 #[must_use]
 pub const fn admit(load: Load, serial: u64) -> Admission {
-    if load.draining {
+    if load.is_draining {
         return Admission::Refuse { retry_after: RETRY_AFTER };
     }
-    let Limits { going_on, server_transactions } = load.limits;
-    if load.going_on < going_on && load.server_transactions < server_transactions {
+    let Limits { in_progress: going_on, server_transactions } = load.limits;
+    if load.in_progress < going_on && load.server_transactions < server_transactions {
         return Admission::Admit;
     }
     if serial.is_multiple_of(8) { Admission::Refuse { retry_after: RETRY_AFTER } } else { Admission::Drop }
@@ -88,8 +88,13 @@ mod tests {
 
     #[test]
     fn the_limits_hold_and_draining_refuses() {
-        let limits = Limits { going_on: 10, server_transactions: 100 };
-        let load = |going_on, server_transactions, draining| Load { going_on, server_transactions, limits, draining };
+        let limits = Limits { in_progress: 10, server_transactions: 100 };
+        let load = |going_on, server_transactions, draining| Load {
+            in_progress: going_on,
+            server_transactions,
+            limits,
+            is_draining: draining,
+        };
         let refused = Admission::Refuse { retry_after: RETRY_AFTER };
         assert_eq!(admit(load(9, 99, false), 1), Admission::Admit);
         assert_eq!(admit(load(0, 100, false), 1), Admission::Drop);
@@ -100,12 +105,13 @@ mod tests {
 
     #[test]
     fn what_a_shard_holds_fits_its_memory() {
-        assert_eq!(Limits::within(usize::MAX), Limits::MOST);
+        assert_eq!(Limits::within(usize::MAX), Limits::MAX);
         for mib in [0, 1, 8, 64, 300, 499] {
             let limits = Limits::within(mib << 20);
-            let bytes = limits.going_on * Limits::GOING_ON_BYTES + limits.server_transactions * Limits::WAITING_BYTES;
+            let bytes =
+                limits.in_progress * Limits::IN_PROGRESS_BYTES + limits.server_transactions * Limits::WAITING_BYTES;
             assert!(bytes <= (mib << 20) + 8_192 && bytes + (4 << 20) > mib << 20, "{mib} MiB: {limits:?}, {bytes}");
-            assert!(limits.going_on > 0, "it serves somebody");
+            assert!(limits.in_progress > 0, "it serves somebody");
         }
     }
 }

@@ -24,19 +24,19 @@ const SEQ_OVERFLOW: u64 = 1_000 * 100_000;
 
 /// A request that is to be sent to a next hop.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
+pub struct OutgoingRequest {
     /// It is never refused: it belongs to something begun, or to an emergency.
     pub has_priority: bool,
     /// A number that is as good as random, and the same for all attempts of one call: who is refused by one next hop is refused by
     /// others that shed as much, and is no load that they did not ask for.
-    pub draw: u64,
+    pub random: u64,
 }
 
 /// What next hops have said, shared by all shards.
 #[derive(Debug)]
 pub struct Neighbours {
     /// When the last feedback is over, in nanoseconds, so that nobody takes the lock where no next hop has said anything.
-    all_over: AtomicU64,
+    latest_end: AtomicU64,
     overflow: AtomicU64,
     known: Mutex<SeededMap<SocketAddr, Neighbour>>,
 }
@@ -62,14 +62,14 @@ impl Neighbours {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let known = Mutex::new(SeededMap::with_hasher(seeded(seed)));
-        Self { all_over: AtomicU64::new(0), overflow: AtomicU64::new(0), known }
+        Self { latest_end: AtomicU64::new(0), overflow: AtomicU64::new(0), known }
     }
 
     /// Whether any next hop may want less.
     #[inline]
     #[must_use]
     pub fn has_any(&self, now: Timestamp) -> bool {
-        now.as_nanos() < self.all_over.load(Ordering::Relaxed)
+        now.as_nanos() < self.latest_end.load(Ordering::Relaxed)
     }
 
     //= rfc7339#5.4
@@ -107,13 +107,13 @@ impl Neighbours {
         let bucket = bucket.unwrap_or(Bucket { content: 0, last: now });
         let Feedback { algorithm, value, seq, .. } = *feedback;
         known.insert(peer, Neighbour { algorithm, value, until, seq, bucket });
-        self.all_over.fetch_max(until.as_nanos(), Ordering::Relaxed);
+        self.latest_end.fetch_max(until.as_nanos(), Ordering::Relaxed);
     }
 
     //= rfc7339#5.5
     /// Whether a request may be sent to `peer`; it is then taken to be sent.
     #[must_use]
-    pub fn admits(&self, now: Timestamp, peer: SocketAddr, asking: Asking) -> bool {
+    pub fn admits(&self, now: Timestamp, peer: SocketAddr, asking: OutgoingRequest) -> bool {
         if !self.has_any(now) {
             return true;
         }
@@ -121,7 +121,7 @@ impl Neighbours {
         let Some(neighbour) = known.get_mut(&peer).filter(|neighbour| now < neighbour.until) else { return true };
         match neighbour.algorithm {
             //= rfc7339#7.2
-            Algorithm::Loss => asking.has_priority || asking.draw % 100 >= u64::from(neighbour.value),
+            Algorithm::Loss => asking.has_priority || asking.random % 100 >= u64::from(neighbour.value),
             Algorithm::Rate => neighbour.bucket.admits(now, neighbour.value, asking.has_priority),
         }
     }
@@ -129,7 +129,7 @@ impl Neighbours {
     /// Whether a next hop has said how much it takes, and its time is not over.
     #[inline]
     #[must_use]
-    pub fn has_told(&self, now: Timestamp, peer: SocketAddr) -> bool {
+    pub fn has_feedback(&self, now: Timestamp, peer: SocketAddr) -> bool {
         self.has_any(now) && self.lock().get(&peer).is_some_and(|neighbour| now < neighbour.until)
     }
 
@@ -195,8 +195,8 @@ mod tests {
     }
 
     /// A number for each request, as evenly spread as a hash is.
-    fn asking(number: u64) -> Asking {
-        Asking { has_priority: false, draw: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 }
+    fn asking(number: u64) -> OutgoingRequest {
+        OutgoingRequest { has_priority: false, random: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 }
     }
 
     fn sent(neighbours: &Neighbours, at: Timestamp, port: u16) -> usize {
@@ -211,7 +211,7 @@ mod tests {
         let count = sent(&neighbours, AT, 1);
         assert!((5_900..6_100).contains(&count), "{count}");
         assert_eq!(sent(&neighbours, AT, 2), 10_000, "another port is another server");
-        assert!(neighbours.admits(AT, peer(1), Asking { has_priority: true, draw: 0 }));
+        assert!(neighbours.admits(AT, peer(1), OutgoingRequest { has_priority: true, random: 0 }));
         assert_eq!(neighbours.count(AT), 1);
         let later = AT + Duration::from_millis(500);
         assert_eq!((sent(&neighbours, later, 1), neighbours.count(later)), (10_000, 0));
@@ -240,7 +240,7 @@ mod tests {
     /// Requests that are sent in 20 s of `offered` a second.
     fn sent_at_rate(neighbours: &Neighbours, offered: u64, has_priority: bool) -> u64 {
         let gap = Duration::from_nanos(1_000_000_000 / offered);
-        let asking = Asking { has_priority, draw: 0 };
+        let asking = OutgoingRequest { has_priority, random: 0 };
         let mut now = AT;
         let mut count = 0;
         for _ in 0..20 * offered {

@@ -22,7 +22,7 @@ pub const MIX_FACTORS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB]
 pub const MIX_SHIFTS: [u32; 3] = [30, 27, 31];
 
 /// How long a source that proves nothing more is remembered at least; at most twice as long.
-pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 3_600);
+pub(crate) const GENERATION: Duration = Duration::from_secs(2 * 3_600);
 
 /// Memory for [`ProvenSources`], which others may read while it changes: twice [`PROVEN_WORDS`] that are zero at first.
 pub trait SourceMemory: Debug + Send + Sync {
@@ -76,7 +76,7 @@ impl ProvenSources {
 
     /// Remembers a source. Cheap where it is known: then nothing is written.
     pub fn insert(&self, now: Timestamp, ip: IpAddr) {
-        self.turn(now);
+        self.rotate(now);
         let (words, begin) = (self.memory.words(), self.young() * PROVEN_WORDS);
         for (word, bit) in self.places(ip) {
             if let Some(word) = words.get(begin + word)
@@ -106,10 +106,10 @@ impl ProvenSources {
     }
 
     /// Begins another generation where it is time.
-    fn turn(&self, now: Timestamp) {
+    fn rotate(&self, now: Timestamp) {
         let began = self.began.load(Ordering::Relaxed);
         let age = now.saturating_since(Timestamp::from_nanos(began));
-        if age < REMEMBERED {
+        if age < GENERATION {
             return;
         }
         // One of several workers that come at once.
@@ -173,7 +173,7 @@ mod tests {
     fn who_proves_nothing_more_is_forgotten_in_time() {
         let proven = ProvenSources::new(5);
         proven.insert(Timestamp::ZERO, source(1));
-        let later = |times: u32| Timestamp::ZERO + REMEMBERED * times;
+        let later = |times: u32| Timestamp::ZERO + GENERATION * times;
         proven.insert(later(1), source(2));
         assert!(proven.contains(source(1)) && proven.contains(source(2)));
         proven.insert(later(2), source(3));

@@ -4,11 +4,11 @@
 use core::time::Duration;
 
 /// How long new work may wait in the kernel's queue. A burst of 100 ms at twice the capacity fits.
-pub const BOUND: Duration = Duration::from_millis(250);
+pub const MAX_QUEUE_WAIT: Duration = Duration::from_millis(250);
 
 /// The same where the worker remembers what it drops: longer than until it is [stale](crate::STALE_REMEMBERED), so that the worker
 /// drops it. What overflows is sent again after 0.5 s, and would be served so late.
-pub const BOUND_REMEMBERED: Duration = Duration::from_millis(400);
+pub const MAX_QUEUE_WAIT_REMEMBERED: Duration = Duration::from_millis(400);
 
 /// Where a queue that was too long is cut to, as a share of its bound.
 const CUT_TO: f64 = 0.8;
@@ -17,20 +17,20 @@ const CUT_TO: f64 = 0.8;
 const GROWTH: f64 = 1.25;
 
 /// A queue is not made shorter than this, in bytes as the kernel books them: a few dozen messages.
-pub(crate) const LEAST_BYTES: usize = 64 * 1_024;
+pub(crate) const MIN_BYTES: usize = 64 * 1_024;
 
 /// The room of one receive queue, by how long what came out of it had waited.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueBound {
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
 }
 
 impl QueueBound {
     /// A queue with all the room that it may have, in bytes.
     #[must_use]
     pub const fn new(most: usize) -> Self {
-        Self { bytes: most, most }
+        Self { bytes: most, max_bytes: most }
     }
 
     /// The room in bytes.
@@ -48,7 +48,7 @@ impl QueueBound {
         } else {
             self.bytes
         };
-        let wanted = wanted.clamp(LEAST_BYTES.min(self.most), self.most);
+        let wanted = wanted.clamp(MIN_BYTES.min(self.max_bytes), self.max_bytes);
         (core::mem::replace(&mut self.bytes, wanted) != wanted).then_some(wanted)
     }
 }
@@ -72,19 +72,19 @@ mod tests {
         let mut bound = QueueBound::new(4 << 20);
         // The worker takes 2,000 messages a second of 2,048 bytes each: 4 MiB are a second.
         let wait = |bytes: usize| Duration::from_nanos(bytes as u64 * 1_000_000_000 / (4 << 20));
-        let bytes = bound.handle_window(wait(4 << 20), BOUND).expect("a second is too long");
-        assert!(wait(bytes) <= BOUND);
-        assert_eq!(bound.handle_window(wait(bytes), BOUND), None, "it stays");
+        let bytes = bound.handle_window(wait(4 << 20), MAX_QUEUE_WAIT).expect("a second is too long");
+        assert!(wait(bytes) <= MAX_QUEUE_WAIT);
+        assert_eq!(bound.handle_window(wait(bytes), MAX_QUEUE_WAIT), None, "it stays");
         // As soon as the worker is faster it grows again.
-        let windows = (0..).take_while(|_| bound.handle_window(Duration::ZERO, BOUND).is_some()).count();
+        let windows = (0..).take_while(|_| bound.handle_window(Duration::ZERO, MAX_QUEUE_WAIT).is_some()).count();
         assert!(windows <= 8 && bound.bytes() == 4 << 20, "{windows}");
     }
 
     #[test]
     fn a_machine_that_stood_still_leaves_room_for_some_messages() {
         let mut bound = QueueBound::new(4 << 20);
-        assert_eq!(bound.handle_window(Duration::from_secs(3_600), BOUND), Some(LEAST_BYTES));
+        assert_eq!(bound.handle_window(Duration::from_secs(3_600), MAX_QUEUE_WAIT), Some(MIN_BYTES));
         let mut small = QueueBound::new(4_096);
-        assert_eq!(small.handle_window(Duration::from_secs(3_600), BOUND), None);
+        assert_eq!(small.handle_window(Duration::from_secs(3_600), MAX_QUEUE_WAIT), None);
     }
 }

@@ -2,27 +2,27 @@
 
 use core::net::IpAddr;
 
-use crate::allowance::Allowance;
 use crate::proven::source_hash;
+use crate::token_bucket::TokenBucket;
 
 /// Sources that are counted apart at most. Where more send, several count as one and share what one may have.
-pub const SOURCES: usize = 1_024;
+pub const MAX_SOURCES: usize = 1_024;
 
 /// What of a window's count goes into the rate.
-const NEWS: f64 = 0.3;
+const SMOOTHING: f64 = 0.3;
 
 /// What a source may have in any case, in requests a window: of so few nobody can tell whether they are too many.
-const LEAST: f64 = 2.0;
+const MIN_REQUESTS: f64 = 2.0;
 
 /// Sources with less than this share of all requests do not keep the kernel from dropping what the others send beyond theirs.
-const FEW: f64 = 0.02;
+const SMALL_SHARE: f64 = 0.02;
 
 /// Rounds in which what small sources leave is given to the others; after the fourth hardly anything is left.
 const ROUNDS: usize = 4;
 
 /// What the sources send, and how much of it each may have.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct FairShares {
     seed: u64,
     slots: Box<[Slot]>,
     /// All sources that may send as much as they like.
@@ -36,21 +36,21 @@ struct Slot {
     /// Requests in this window.
     count: u32,
     /// What of it may be admitted whatever its position.
-    allowance: Allowance,
+    allowance: TokenBucket,
     /// Requests a window, smoothed.
     rate: f64,
     /// The share of it that is served in its class.
     share: f64,
 }
 
-impl Shares {
+impl FairShares {
     pub(crate) fn new(seed: u64) -> Self {
-        let empty = Slot { count: 0, allowance: Allowance::UNLIMITED, rate: 0.0, share: 1.0 };
-        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
+        let empty = Slot { count: 0, allowance: TokenBucket::UNLIMITED, rate: 0.0, share: 1.0 };
+        Self { seed, slots: vec![empty; MAX_SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
     }
 
     /// The largest share that a source has, but for those that are hardly anything together.
-    pub(crate) const fn most(&self) -> f64 {
+    pub(crate) const fn largest_share(&self) -> f64 {
         self.most
     }
 
@@ -62,13 +62,13 @@ impl Shares {
     }
 
     /// Admits a request of a source, unless it has had all that it may have.
-    pub(crate) fn take(&mut self, ip: Option<IpAddr>) -> bool {
-        ip.is_none() || self.slot(ip).allowance.take()
+    pub(crate) fn try_take(&mut self, ip: Option<IpAddr>) -> bool {
+        ip.is_none() || self.slot(ip).allowance.try_take()
     }
 
     fn slot(&mut self, ip: Option<IpAddr>) -> &mut Slot {
         let Some(ip) = ip else { return &mut self.unlimited };
-        let at = usize::try_from(source_hash(self.seed, ip) % SOURCES as u64).unwrap_or(0);
+        let at = usize::try_from(source_hash(self.seed, ip) % MAX_SOURCES as u64).unwrap_or(0);
         self.slots.get_mut(at).unwrap_or(&mut self.unlimited)
     }
 
@@ -77,14 +77,14 @@ impl Shares {
     pub(crate) fn handle_window(&mut self, limit: f64, rate: f64) -> f64 {
         let mut sum = 0.0;
         for slot in self.slots.iter_mut().chain([&mut self.unlimited]) {
-            slot.rate += (f64::from(slot.count) - slot.rate) * NEWS;
+            slot.rate += (f64::from(slot.count) - slot.rate) * SMOOTHING;
             slot.count = 0;
             sum += slot.rate;
         }
         // Before they were counted they came too.
         let scale = if sum > 0.0 { (rate / sum).max(1.0) } else { 1.0 };
         let unlimited = self.unlimited.rate * scale;
-        let level = self.level((limit - unlimited) / scale).max(LEAST);
+        let level = self.level((limit - unlimited) / scale).max(MIN_REQUESTS);
         let (mut small, mut served, mut most) = (0.0, 0.0, 0.0_f64);
         for slot in &mut self.slots {
             slot.share = if slot.rate <= level { 1.0 } else { level / slot.rate };
@@ -96,7 +96,7 @@ impl Shares {
                 most = most.max(slot.share);
             }
         }
-        self.most = if small + unlimited >= FEW * rate || most <= 0.0 { 1.0 } else { most };
+        self.most = if small + unlimited >= SMALL_SHARE * rate || most <= 0.0 { 1.0 } else { most };
         if sum > 0.0 { served + unlimited } else { rate }
     }
 
@@ -129,7 +129,7 @@ mod tests {
 
     /// The share of each source in the tenth window.
     fn within(sources: &[(u32, u32)], limit: f64) -> Vec<f64> {
-        let mut shares = Shares::new(9);
+        let mut shares = FairShares::new(9);
         let mut found = Vec::new();
         for _ in 0..10 {
             found.clear();

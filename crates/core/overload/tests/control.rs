@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Class, Controller, FilteredKind, Offer, WINDOW};
+use strowger_overload::{Class, Controller, FilteredKind, OfferedRequest, WINDOW};
 use support::{Clients, Costs, Cpu, Model, Source};
 
 /// Requests a second.
@@ -234,7 +234,7 @@ fn strangers_who_call_an_emergency_service_take_a_part_of_the_capacity_and_no_mo
 #[test]
 fn a_short_wait_in_one_queue_says_nothing_of_another() {
     let mut controller = Controller::new(7, true);
-    let offer = Offer {
+    let offer = OfferedRequest {
         class: Class::Call,
         kind: FilteredKind::Call,
         position: 0,
@@ -245,8 +245,8 @@ fn a_short_wait_in_one_queue_says_nothing_of_another() {
     for tenth in 0..10_u32 {
         for (queue, wait_ms) in [(0, 200), (1, 0)] {
             let (now, wait) = (Timestamp::ZERO + WINDOW * tenth, Duration::from_millis(wait_ms));
-            controller.note_wait(now, queue, wait);
-            controller.handle_offer(now, wait, || offer);
+            controller.record_wait(now, queue, wait);
+            controller.handle_request(now, wait, || offer);
         }
     }
     assert!(controller.is_limiting());

@@ -5,13 +5,13 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_balancer::Seat;
+use strowger_balancer::CallGuard;
 use strowger_foundation::{Buf, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
-use crate::context::{self, Best, Progress, Rest, Wait};
-use crate::engine::{CallProgress, Guide, Proxy};
+use crate::context::{self, BestResponse, BranchState, BranchTimer, RemainingHops};
+use crate::engine::{CallProgress, Proxy, ProxyCallbacks};
 use crate::fork::enqueue;
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
 use crate::target::Target;
@@ -28,18 +28,18 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 impl Proxy {
     /// The forwarded request of `server`, a BYE, has ended the call of `seat`, which counts at its target until that has answered
     /// the BYE or there is no telling any more whether it will. Where that is so already, it counts no more.
-    pub fn hold(&mut self, server: ServerId, seat: Seat) {
+    pub fn hold_call(&mut self, server: ServerId, seat: CallGuard) {
         let index = self.transactions.server_user(server);
-        if let Some(context) = index.and_then(|index| self.context_mut(index)).filter(|context| !context.answered) {
-            debug_assert!(!context.is_invite && context.seat.is_none(), "a BYE ends one call");
-            context.seat = Some(seat);
+        if let Some(context) = index.and_then(|index| self.context_mut(index)).filter(|context| !context.is_answered) {
+            debug_assert!(!context.is_invite && context.call_guard.is_none(), "a BYE ends one call");
+            context.call_guard = Some(seat);
         }
     }
 
     /// The forwarded request of `server` is answered `status` where nobody who was asked gives a better answer.
-    pub fn fall_back_to(&mut self, now: Timestamp, server: ServerId, status: Status) {
+    pub fn set_fallback_status(&mut self, now: Timestamp, server: ServerId, status: Status) {
         let index = self.transactions.server_user(server);
-        if let Some(index) = index.filter(|index| self.context(*index).is_some_and(|context| !context.answered)) {
+        if let Some(index) = index.filter(|index| self.context(*index).is_some_and(|context| !context.is_answered)) {
             self.keep_own(now, index, status);
         }
     }
@@ -50,11 +50,11 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) {
         let Some(status) = message.status() else { return };
         if message.via().has_other_params {
-            self.learn_load(now, index, client, message.via());
+            self.record_next_hop_load(now, index, client, message.via());
         }
         if status.is_provisional() {
             self.on_provisional(now, index, client, message, status);
@@ -62,25 +62,25 @@ impl Proxy {
         }
         self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
-        let may_go_on = context.may_go_on();
+        let may_go_on = context.may_try_more();
         let Some(branch) = context.branch_mut(client) else { return };
-        let repeated = branch.progress != Progress::Pending;
-        let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
-        let (flow, begun) = (branch.flow, branch.begun);
-        branch.heard = true;
-        match branch.work.take() {
+        let repeated = branch.state != BranchState::Pending;
+        let counted = if branch.has_timer_c_fired && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
+        let (flow, begun) = (branch.flow, branch.invite_sent_at);
+        branch.has_response = true;
+        match branch.request_guard.take() {
             Some(work) if status == Status::SERVICE_UNAVAILABLE => work.handle_failure(now),
             Some(work) => work.handle_final(now),
             None => {}
         }
         if status.is_success() {
             // One whose place another has taken has lost its seat.
-            let again = branch.target.take().filter(|_| branch.seat.is_none() && repeated);
-            let seat = branch.seat.take().or_else(|| again.map(|target| target.seat()));
-            branch.progress = Progress::Final(counted);
-            context.seat = seat;
+            let again = branch.target.take().filter(|_| branch.call_guard.is_none() && repeated);
+            let seat = branch.call_guard.take().or_else(|| again.map(|target| target.begin_call()));
+            branch.state = BranchState::Final(counted);
+            context.call_guard = seat;
             match begun {
-                Some(begun) => self.on_call_taken(now, flow, begun),
+                Some(begun) => self.on_call_answered(now, flow, begun),
                 None => self.on_answer(now, flow),
             }
             self.on_success(now, index, message, status, flow);
@@ -90,11 +90,12 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid_refuser(now, index, client, retry_after(message));
+            self.avoid_after_refusal(now, index, client, retry_after(message));
         } else {
             self.on_answer(now, flow);
         }
-        let replaced = may_go_on && counted == status && self.try_otherwise(now, index, client, message, status, guide);
+        let replaced =
+            may_go_on && counted == status && self.try_alternative(now, index, client, message, status, guide);
         if !replaced {
             self.on_failure(now, index, client, message, counted);
         }
@@ -113,15 +114,15 @@ impl Proxy {
         //= rfc3261#16.7
         // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
         // first answer is the only one.
-        let server = (context.is_invite || !context.answered).then_some(context.server);
+        let server = (context.is_invite || !context.is_answered).then_some(context.server);
         if server.is_some() {
-            self.note(index, status, flow.map(|flow| flow.peer));
+            self.report_progress(index, status, flow.map(|flow| flow.peer));
             self.mark_answered(index);
         }
         self.forget_request(index);
         self.end_if_over(index);
         if let Some(server) = server {
-            self.pass_up(now, server, status, message);
+            self.forward_upstream(now, server, status, message);
         }
         // Where the context is gone, its one branch was final.
         self.cancel_pending(now, index);
@@ -129,18 +130,18 @@ impl Proxy {
 
     /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
     /// redirection.
-    fn try_otherwise(
+    fn try_alternative(
         &mut self,
         now: Timestamp,
         index: u32,
         client: ClientId,
         message: &Message<'_>,
         status: Status,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) -> bool {
         match status.code() {
             // The target cannot serve anybody now, or the flow to it is gone; the next one may (RFC 3263 §4.3, RFC 5626 §6).
-            430 | 502..=504 => self.try_elsewhere(now, index, client),
+            430 | 502..=504 => self.try_next_hop(now, index, client),
             401 | 407 => self.try_with_credentials(now, index, client, message, guide),
             // 305 names a proxy, and 380 something else than a place (§21.3.4, §21.3.5).
             300..=302 => self.try_redirected(now, index, client, message, guide),
@@ -155,15 +156,17 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.challenged)) else { return false };
+        let Some(rest) = branch.and_then(|branch| branch.remaining.take_if(|rest| !rest.has_answered_challenge)) else {
+            return false;
+        };
         let Some(trunk) = rest.target.trunk else { return false };
-        let Rest { mut target, breadth, .. } = *rest;
-        let Some(current) = target.places.first() else { return false };
+        let RemainingHops { mut target, breadth, .. } = *rest;
+        let Some(current) = target.next_hops.first() else { return false };
         let mut lines = Vec::new();
-        self.again(index, |_, request, _| {
+        self.with_request(index, |_, request, _| {
             if !guide.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
                 lines.clear();
             }
@@ -171,7 +174,7 @@ impl Proxy {
         if lines.is_empty() {
             return false;
         }
-        let retried = self.replace(now, index, client, &mut target, breadth, &lines);
+        let retried = self.replace_branch(now, index, client, &mut target, breadth, &lines);
         self.counters.challenges_answered += u64::from(retried);
         retried
     }
@@ -184,27 +187,27 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) -> bool {
-        let later = self.context_mut(index).and_then(|context| context.later.as_mut());
-        let Some(later) = later.filter(|l| l.recipe.times.recurse && l.redirections < MAX_REDIRECTIONS) else {
+        let later = self.context_mut(index).and_then(|context| context.fork.as_mut());
+        let Some(later) = later.filter(|l| l.forwarding.policy.recurse && l.redirections < MAX_REDIRECTIONS) else {
             return false;
         };
         later.redirections = later.redirections.saturating_add(1);
         let mut found: Vec<Target> = Vec::new();
-        self.again(index, |_, request, forwarding| {
+        self.with_request(index, |_, request, forwarding| {
             let source = &forwarding.edits.source;
             for contact in message.head().elements(HeaderName::Contact).take(MAX_BRANCHES) {
                 let Some(contact) = NameAddr::parse(contact) else { continue };
                 let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
                 let before = found.len();
-                guide.follow(now, contact.uri, request, source, &mut found);
+                guide.redirection_targets(now, contact.uri, request, source, &mut found);
                 found.iter_mut().skip(before).for_each(|target| target.q = q);
             }
         });
         let marks: SmallVec<[u64; 8]> =
-            found.iter().map(|target| target.places.first().map_or(0, |place| self.mark_of(place))).collect();
-        let Some(later) = self.context_mut(index).and_then(|context| context.later.as_mut()) else { return false };
+            found.iter().map(|target| target.next_hops.first().map_or(0, |place| self.uri_hash(place))).collect();
+        let Some(later) = self.context_mut(index).and_then(|context| context.fork.as_mut()) else { return false };
         let mut fresh: Vec<Target> = Vec::new();
         for (target, mark) in found.into_iter().zip(marks) {
             if !later.seen.contains(&mark) && later.seen.len() < MAX_ATTEMPTS {
@@ -217,7 +220,7 @@ impl Proxy {
         }
         enqueue(&mut later.targets, fresh);
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.end(Progress::Replaced);
+            branch.end(BranchState::Replaced);
         }
         self.counters.redirections += 1;
         true
@@ -225,13 +228,13 @@ impl Proxy {
 
     fn on_failure(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, counted: Status) {
         let Some(context) = self.context_mut(index) else { return };
-        let answered = context.answered;
+        let answered = context.is_answered;
         let best = context.best.as_ref().map(|best| best.status);
         if let Some(branch) = context.branch_mut(client) {
-            let seat = branch.seat.take().filter(|_| is_challenge(counted));
-            branch.end(Progress::Final(counted));
-            branch.rest = None;
-            context.seat = seat.or(context.seat.take());
+            let seat = branch.call_guard.take().filter(|_| is_challenge(counted));
+            branch.end(BranchState::Final(counted));
+            branch.remaining = None;
+            context.call_guard = seat.or(context.call_guard.take());
         }
         if answered {
             return;
@@ -241,7 +244,7 @@ impl Proxy {
             let response = passed_on
                 .then(|| self.transactions.pool().take(message.bytes().len()))
                 .and_then(|mut buf| self.write_upstream(now, &mut buf, message).map(|()| buf));
-            self.replace_best(index, Best { status: counted, response });
+            self.replace_best(index, BestResponse { status: counted, response });
         } else if best.is_some_and(is_challenge) && is_challenge(counted) {
             self.collect_challenges(index, message);
         }
@@ -252,45 +255,47 @@ impl Proxy {
 
     fn on_provisional(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, status: Status) {
         let Some(context) = self.context_mut(index) else { return };
-        let (server, answered, is_invite) = (context.server, context.answered, context.is_invite);
+        let (server, answered, is_invite) = (context.server, context.is_answered, context.is_invite);
         let Some(branch) = context.branch_mut(client) else { return };
-        let (flow, progress) = (branch.flow, branch.progress);
-        branch.heard = true;
-        if let Some(work) = &mut branch.work {
+        let (flow, progress) = (branch.flow, branch.state);
+        branch.has_response = true;
+        if let Some(work) = &mut branch.request_guard {
             work.handle_provisional(now, status.code());
         }
-        if core::mem::take(&mut branch.cancel_wanted) {
+        if core::mem::take(&mut branch.is_cancel_pending) {
             self.transactions.cancel(now, client);
         }
-        if progress == Progress::Pending {
+        if progress == BranchState::Pending {
             self.on_sign_of_life(now, flow);
         }
-        self.on_life(now, index, client, status);
+        self.on_branch_alive(now, index, client, status);
         // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
-        if status != Status::TRYING && is_invite && !answered && progress != Progress::Replaced {
-            self.note(index, status, flow.map(|flow| flow.peer));
-            self.pass_up(now, server, status, message);
+        if status != Status::TRYING && is_invite && !answered && progress != BranchState::Replaced {
+            self.report_progress(index, status, flow.map(|flow| flow.peer));
+            self.forward_upstream(now, server, status, message);
         }
     }
 
     //= rfc3261#16.7 step 2
     /// A branch is alive: its other places are not wanted, and Timer C begins, or begins anew with all but a 100.
-    fn on_life(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
+    fn on_branch_alive(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let (ring_timeout, is_invite) = (context.ring_timeout, context.is_invite);
-        let steps = context.later.as_ref().filter(|later| !later.targets.is_empty());
-        let step = steps.map(|later| later.recipe.times.fork_timeout.min(ring_timeout));
+        let steps = context.fork.as_ref().filter(|later| !later.targets.is_empty());
+        let step = steps.map(|later| later.forwarding.policy.fork_timeout.min(ring_timeout));
         let Some(branch) = context.branch_mut(client) else { return };
         let (after, wait) = match branch.timer {
-            Some((_, Wait::Life)) if is_invite => step.map_or((ring_timeout, Wait::Ring), |step| (step, Wait::Step)),
-            Some((timer, Wait::Life)) => {
+            Some((_, BranchTimer::Failover)) if is_invite => {
+                step.map_or((ring_timeout, BranchTimer::TimerC), |step| (step, BranchTimer::SerialFork))
+            }
+            Some((timer, BranchTimer::Failover)) => {
                 self.timers.cancel(timer);
                 branch.timer = None;
                 return;
             }
-            Some((_, Wait::Ring)) if status != Status::TRYING => {
+            Some((_, BranchTimer::TimerC)) if status != Status::TRYING => {
                 // Its timer fires in between, and is armed again for then.
-                branch.rings_until = now + ring_timeout;
+                branch.timer_c_deadline = now + ring_timeout;
                 return;
             }
             _ => return,
@@ -298,15 +303,15 @@ impl Proxy {
         if let Some((timer, _)) = branch.timer.take() {
             self.timers.cancel(timer);
         }
-        branch.rings_until = now + after;
+        branch.timer_c_deadline = now + after;
         branch.timer = Some((self.timers.insert(now + after, (index, client)), wait));
     }
 
-    pub(crate) fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
+    pub(crate) fn forward_upstream(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
         if self.write_upstream(now, &mut response, message).is_none() {
             self.counters.stray_responses += 1;
-            self.transactions.pool().give(response);
+            self.transactions.pool().recycle(response);
             return;
         }
         self.counters.responses += 1;
@@ -316,14 +321,14 @@ impl Proxy {
     /// Sends the best response once nothing is pending and nothing more is to be tried.
     pub(crate) fn finish_if_done(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
-        if context.answered || context.is_pending() {
+        if context.is_answered || context.is_pending() {
             return;
         }
         if self.open_next_step(now, index) {
             return;
         }
         let Some(context) = self.context_mut(index) else { return };
-        if context.answered || context.is_pending() {
+        if context.is_answered || context.is_pending() {
             return;
         }
         match context.best.take() {
@@ -331,8 +336,8 @@ impl Proxy {
             None if context.is_invite => {
                 // Everything was cancelled before anything was sent; or what was to take the place of all that was
                 // tried could not be opened.
-                let status = if context.given_up { Status::REQUEST_TERMINATED } else { Status::SERVER_ERROR };
-                self.finish(now, index, Best { status, response: None });
+                let status = if context.is_given_up { Status::REQUEST_TERMINATED } else { Status::SERVER_ERROR };
+                self.finish(now, index, BestResponse { status, response: None });
             }
             None => {
                 let server = context.server;
@@ -345,13 +350,13 @@ impl Proxy {
     }
 
     /// Sends the best final response.
-    fn finish(&mut self, now: Timestamp, index: u32, best: Best) {
+    fn finish(&mut self, now: Timestamp, index: u32, best: BestResponse) {
         //= rfc3261#16.7
         // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500. One
         // that we wrote is meant.
         let (status, response) = match best {
-            Best { status, response: Some(response) } => (status, Some(response)),
-            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
+            BestResponse { status, response: Some(response) } => (status, Some(response)),
+            BestResponse { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
                 // Of a balancer it is: none of those that it stands for is there.
                 Some(context) if context.is_balanced && context.is_exhausted() => (
                     Status::SERVICE_UNAVAILABLE,
@@ -359,13 +364,13 @@ impl Proxy {
                 ),
                 _ => (Status::SERVER_ERROR, self.write_local(now, index, Status::SERVER_ERROR)),
             },
-            Best { status, response: None } => (status, self.write_local(now, index, status)),
+            BestResponse { status, response: None } => (status, self.write_local(now, index, status)),
         };
         let Some(context) = self.context(index) else { return };
         let (server, is_exhausted) =
             (context.server, matches!(status.code(), 408 | 500 | 503) && context.is_exhausted());
         self.counters.exhausted += u64::from(is_exhausted);
-        self.note(index, status, None);
+        self.report_progress(index, status, None);
         self.mark_answered(index);
         self.forget_request(index);
         self.end_if_over(index);
@@ -393,7 +398,7 @@ impl Proxy {
         let message = Message::parse(request).ok()?;
         let tag = local::to_tag(&self.tag_key, self.transactions.server_key(context.server)?);
         let mut response = self.transactions.pool().take(request.len());
-        let reply = self.begin_reply(now, &mut response, &tag, &message, &context.source, status, None);
+        let reply = self.begin_response(now, &mut response, &tag, &message, &context.source, status, None);
         match retry_after {
             Some(after) => reply.header_fmt("Retry-After", format_args!("{}", after.as_secs())).finish(),
             None => reply.finish(),
@@ -405,46 +410,46 @@ impl Proxy {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let pool = self.transactions.pool();
         if let Some(request) = context.request.take() {
-            pool.give(request);
+            pool.recycle(request);
         }
         // Looked at first: most have neither, and to drop nothing is work.
         if context.best.is_some()
             && let Some(response) = context.best.take().and_then(|best| best.response)
         {
-            pool.give(response);
+            pool.recycle(response);
         }
         // What is left of a destination is there only where it may be tried later.
-        if context.later.is_some() {
-            context.later = None;
-            context.branches.iter_mut().for_each(|branch| branch.rest = None);
+        if context.fork.is_some() {
+            context.fork = None;
+            context.branches.iter_mut().for_each(|branch| branch.remaining = None);
         }
     }
 
-    pub(crate) fn keep_if_better(&mut self, index: u32, best: Best) {
+    pub(crate) fn keep_if_better(&mut self, index: u32, best: BestResponse) {
         let Some(context) = self.context(index) else { return };
         let is_better = context.best.as_ref().is_none_or(|old| context::is_better(best.status, old.status));
-        if !context.answered && is_better {
+        if !context.is_answered && is_better {
             self.replace_best(index, best);
         } else if let Some(buf) = best.response {
-            self.transactions.pool().give(buf);
+            self.transactions.pool().recycle(buf);
         }
     }
 
     /// Tells who follows the call what the caller is told.
-    fn note(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
-        let Some(context) = self.context_mut(index).filter(|context| !context.answered) else { return };
+    fn report_progress(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
+        let Some(context) = self.context_mut(index).filter(|context| !context.is_answered) else { return };
         // Where nobody follows the call, nobody has the seat beyond the final response.
-        let seat = if status.is_provisional() { None } else { context.seat.take() };
+        let seat = if status.is_provisional() { None } else { context.call_guard.take() };
         let call = context.call;
         if call != 0 {
-            self.progress.push_back(CallProgress { call, status, from, seat });
+            self.progress.push_back(CallProgress { call, status, from, call_guard: seat });
         }
     }
 
-    pub(crate) fn replace_best(&mut self, index: u32, best: Best) {
+    pub(crate) fn replace_best(&mut self, index: u32, best: BestResponse) {
         let old = self.context_mut(index).and_then(|context| context.best.replace(best));
         if let Some(buf) = old.and_then(|best| best.response) {
-            self.transactions.pool().give(buf);
+            self.transactions.pool().recycle(buf);
         }
     }
 
@@ -458,15 +463,15 @@ impl Proxy {
         if forward::merge_challenges(&mut merged, best, message).is_some() {
             core::mem::swap(best, &mut merged);
         }
-        self.transactions.pool().give(merged);
+        self.transactions.pool().recycle(merged);
     }
 
     pub(crate) fn mark_answered(&mut self, index: u32) {
         if let Some(context) = self.context_mut(index)
-            && !core::mem::replace(&mut context.answered, true)
+            && !core::mem::replace(&mut context.is_answered, true)
         {
             // Who follows the call has been given that of an INVITE.
-            context.seat = None;
+            context.call_guard = None;
             self.unanswered = self.unanswered.saturating_sub(1);
         }
     }

@@ -6,12 +6,12 @@
 use core::net::SocketAddr;
 
 use strowger_balancer::TargetId;
-use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters, octets};
+use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, base16, octets};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
 
 /// The length of a branch's text, magic cookie included.
-pub const BRANCH_LEN: usize = MAGIC_COOKIE.len() + 3 * letters::LEN;
+pub const BRANCH_LEN: usize = MAGIC_COOKIE.len() + 3 * base16::LEN;
 
 const STATEFUL: u8 = 1;
 const STATELESS: u8 = 2;
@@ -22,7 +22,7 @@ const LOOP_BITS: u32 = 40;
 
 /// Whom a branch belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum BranchOwner {
     /// A client transaction.
     Client(ClientId),
     /// Nobody: the request was forwarded without state; the number is a function of the branch above.
@@ -36,16 +36,16 @@ pub const ANY_SHARD: ShardId = ShardId(u16::MAX);
 
 /// A branch that one of our members made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct BranchId {
     /// The shard that forwarded the request.
     pub shard: ShardId,
     /// The transaction in it.
-    pub owner: Owner,
+    pub owner: BranchOwner,
     /// What [`loop_hash`] said of the request as it came in: the lower 40 bits count.
     pub loop_hash: u64,
 }
 
-impl Branch {
+impl BranchId {
     /// The branch's text, signed by the current key.
     #[must_use]
     pub fn encode(&self, ring: &KeyRing) -> [u8; BRANCH_LEN] {
@@ -56,7 +56,7 @@ impl Branch {
         let (cookie, parts) = text.split_at_mut(MAGIC_COOKIE.len());
         cookie.copy_from_slice(MAGIC_COOKIE);
         for (part, number) in parts.as_chunks_mut().0.iter_mut().zip(numbers) {
-            *part = letters::encode(number);
+            *part = base16::encode(number);
         }
         text
     }
@@ -65,16 +65,16 @@ impl Branch {
     #[must_use]
     pub fn decode(ring: &KeyRing, text: &[u8]) -> Option<Self> {
         let ([first, second, seal], []) = text.strip_prefix(MAGIC_COOKIE)?.as_chunks() else { return None };
-        let words = [letters::decode(first)?, letters::decode(second)?];
-        if !ring.are_sealed(words, Seal(letters::decode(seal)?)) {
+        let words = [base16::decode(first)?, base16::decode(second)?];
+        if !ring.are_sealed(words, Seal(base16::decode(seal)?)) {
             return None;
         }
         let [first, place] = words;
         let [kind, s0, s1, ..] = first.to_be_bytes();
         let owner = match kind {
-            STATEFUL => Owner::Client(ClientId::from_parts(high(place), low(place))),
-            STATELESS => Owner::Stateless(place),
-            KEEP_ALIVE => Owner::KeepAlive(place),
+            STATEFUL => BranchOwner::Client(ClientId::from_parts(high(place), low(place))),
+            STATELESS => BranchOwner::Stateless(place),
+            KEEP_ALIVE => BranchOwner::KeepAlive(place),
             _ => return None,
         };
         Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash: cut(first) })
@@ -83,9 +83,9 @@ impl Branch {
     /// What is sealed.
     fn words(&self) -> [u64; 2] {
         let (kind, place) = match self.owner {
-            Owner::Client(id) => (STATEFUL, (u64::from(id.index()) << 32) | u64::from(id.generation())),
-            Owner::Stateless(place) => (STATELESS, place),
-            Owner::KeepAlive(place) => (KEEP_ALIVE, place),
+            BranchOwner::Client(id) => (STATEFUL, (u64::from(id.index()) << 32) | u64::from(id.generation())),
+            BranchOwner::Stateless(place) => (STATELESS, place),
+            BranchOwner::KeepAlive(place) => (KEEP_ALIVE, place),
         };
         let front = u64::from(kind) << 16 | u64::from(self.shard.0);
         [front << LOOP_BITS | cut(self.loop_hash), place]
@@ -124,7 +124,7 @@ pub fn loop_hash(key: &TagKey, message: &Message<'_>) -> u64 {
 /// The owner of a stateless branch: a function of the branch above, or of RFC 2543's fields where that is no branch
 /// (RFC 3261 §16.11), so that retransmissions, CANCEL and ACK take the same branch. `key` is as in [`loop_hash`].
 #[must_use]
-pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
+pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> BranchOwner {
     let via = message.via();
     let number = message.cseq().number.to_be_bytes();
     let place = match via.rfc3261_branch() {
@@ -137,19 +137,19 @@ pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
             message.request_uri(),
         ]),
     };
-    Owner::Stateless(place)
+    BranchOwner::Stateless(place)
 }
 
 /// The owner of the branch by which a request goes to a target of a balanced set, where other members share our keys: a
 /// function of the branch above, the target and its address, so that a retransmission is one for the target too, whichever member
 /// forwards it. `key` is as in [`loop_hash`].
 #[must_use]
-pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer: SocketAddr) -> Owner {
+pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer: SocketAddr) -> BranchOwner {
     match stateless_owner(key, message) {
-        Owner::Stateless(place) => {
+        BranchOwner::Stateless(place) => {
             let (ip, port) = (octets(peer.ip()), peer.port().to_be_bytes());
             let parts: [&[u8]; 4] = [&place.to_be_bytes(), &target.0.to_be_bytes(), &ip, &port];
-            Owner::Stateless(key.table64(&parts))
+            BranchOwner::Stateless(key.table64(&parts))
         }
         owner => owner,
     }
@@ -159,7 +159,7 @@ pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer:
 #[must_use]
 pub fn has_looped(ring: &KeyRing, message: &Message<'_>, hash: u64) -> bool {
     let is_ours = |via: &Via<'_>| {
-        let ours = via.branch.and_then(|branch| Branch::decode(ring, branch));
+        let ours = via.branch.and_then(|branch| BranchId::decode(ring, branch));
         ours.is_some_and(|branch| branch.loop_hash == hash)
     };
     if message.has_one_via() {
@@ -175,17 +175,21 @@ mod tests {
     #[test]
     fn a_branch_comes_home_and_a_forged_one_does_not() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
-        for owner in [Owner::Client(ClientId::from_parts(7, 9)), Owner::Stateless(u64::MAX - 3), Owner::KeepAlive(5)] {
-            let branch = Branch { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef };
+        for owner in [
+            BranchOwner::Client(ClientId::from_parts(7, 9)),
+            BranchOwner::Stateless(u64::MAX - 3),
+            BranchOwner::KeepAlive(5),
+        ] {
+            let branch = BranchId { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef };
             let text = branch.encode(&ring);
-            assert_eq!(Branch::decode(&ring, &text), Some(branch));
+            assert_eq!(BranchId::decode(&ring, &text), Some(branch));
             for at in 0..text.len() {
                 let mut forged = text;
                 forged[at] = if forged[at] == b'a' { b'b' } else { b'a' };
-                assert_eq!(Branch::decode(&ring, &forged), None, "byte {at}");
+                assert_eq!(BranchId::decode(&ring, &forged), None, "byte {at}");
             }
-            assert_eq!(Branch::decode(&KeyRing::new(TagKey::new([6; 16])), &text), None);
+            assert_eq!(BranchId::decode(&KeyRing::new(TagKey::new([6; 16])), &text), None);
         }
-        assert_eq!(Branch::decode(&ring, b"z9hG4bK776asdhds"), None);
+        assert_eq!(BranchId::decode(&ring, b"z9hG4bK776asdhds"), None);
     }
 }

@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
-use strowger_balancer::Seat;
+use strowger_balancer::CallGuard;
 use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
-use strowger_locate::{Cause, Hop, Outages, QueryId, Question};
+use strowger_locate::{Cause, Hop, LocateQuery, Outages, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
-use crate::branch::Owner;
-use crate::context::{Best, Branch, Context, Progress, Wait};
-use crate::fork::Asked;
+use crate::branch::BranchOwner;
+use crate::context::{BestResponse, Branch, BranchState, BranchTimer, ResponseContext};
+use crate::fork::PendingQuery;
 use crate::listener::Listeners;
 use crate::overload::OverloadControl;
 use crate::routing::RouteKeys;
-use crate::shared::Shared;
+use crate::shared_branches::SharedBranches;
 use crate::target::Target;
 
 /// The user of a server transaction that no context belongs to.
@@ -64,12 +64,19 @@ pub struct Counters {
 }
 
 /// What a proxy cannot know by itself, and asks of its shard.
-pub trait Guide {
+pub trait ProxyCallbacks {
     /// From where a stateless response is sent on: the flow towards the Via below ours.
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
 
     /// Adds to `found` the destinations that a contact of a redirection of `request`, which came from `source`, stands for.
-    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>, source: &Flow, found: &mut Vec<Target>);
+    fn redirection_targets(
+        &mut self,
+        now: Timestamp,
+        contact: &[u8],
+        request: &Message<'_>,
+        source: &Flow,
+        found: &mut Vec<Target>,
+    );
 
     /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
     /// `request_uri`; whether there are any.
@@ -93,14 +100,14 @@ pub struct CallProgress {
     /// Who said it, where it was not the server itself.
     pub from: Option<SocketAddr>,
     /// The target of a balanced set that has the call from now on, where it was answered or is to be tried again.
-    pub seat: Option<Seat>,
+    pub call_guard: Option<CallGuard>,
 }
 
 /// A change of what is known of a place that many requests are sent to. Of all shards one learns of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum NextHopEvent {
     /// It does not answer, and is tried after others.
-    Out {
+    Outage {
         /// Which.
         hop: Hop,
         /// How that was found.
@@ -114,23 +121,23 @@ pub enum News {
         hop: Hop,
     },
     /// It has answered again.
-    Back {
+    Recovery {
         /// Which.
         hop: Hop,
         /// How long it had not.
         after: Duration,
         /// It had been silent or out of reach; else it had refused.
-        was_gone: bool,
+        was_unreachable: bool,
     },
 }
 
 /// What [`Proxy::handle_response`] did not deal with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handled {
+pub enum ResponseOutcome {
     /// Nothing is left to do.
-    Whole,
+    Done,
     /// It answers a request of the server's own: the user that it was sent for.
-    Own(u32),
+    OwnRequest(u32),
 }
 
 /// What a proxy is made from.
@@ -153,7 +160,7 @@ pub struct ProxyConfig {
 #[derive(Debug)]
 pub struct Proxy {
     pub(crate) transactions: Transactions,
-    pub(crate) contexts: Slab<Context>,
+    pub(crate) contexts: Slab<ResponseContext>,
     /// The timers of branches.
     pub(crate) timers: TimerWheel<(u32, ClientId)>,
     pub(crate) ring: KeyRing,
@@ -170,13 +177,13 @@ pub struct Proxy {
     /// Contexts without a final response.
     pub(crate) unanswered: usize,
     /// The client transactions whose branches do not name them.
-    pub(crate) shared: Shared,
+    pub(crate) shared_branches: SharedBranches,
     /// What was asked of the DNS.
-    pub(crate) asked: Slab<Asked>,
+    pub(crate) pending_queries: Slab<PendingQuery>,
     pub(crate) next_question: u32,
-    pub(crate) questions: VecDeque<(QueryId, Question)>,
+    pub(crate) questions: VecDeque<(QueryId, LocateQuery)>,
     pub(crate) progress: VecDeque<CallProgress>,
-    pub(crate) news: VecDeque<News>,
+    pub(crate) hop_events: VecDeque<NextHopEvent>,
     /// Users of own requests whose transaction ended without an answer.
     pub(crate) failed: VecDeque<u32>,
 }
@@ -201,12 +208,12 @@ impl Proxy {
             avoid_for: Duration::ZERO,
             counters: Counters::default(),
             unanswered: 0,
-            shared: Shared::new(ring.current().derive("shared").table64(&[])),
-            asked: Slab::new(),
+            shared_branches: SharedBranches::new(ring.current().derive("shared").table64(&[])),
+            pending_queries: Slab::new(),
             next_question: 0,
             questions: VecDeque::new(),
             progress: VecDeque::new(),
-            news: VecDeque::new(),
+            hop_events: VecDeque::new(),
             failed: VecDeque::new(),
         }
     }
@@ -265,21 +272,21 @@ impl Proxy {
     pub fn handle_response(
         &mut self,
         now: Timestamp,
-        owner: Owner,
+        owner: BranchOwner,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
-    ) -> Handled {
-        let mut handled = Handled::Whole;
+        guide: &mut dyn ProxyCallbacks,
+    ) -> ResponseOutcome {
+        let mut handled = ResponseOutcome::Done;
         match owner {
-            Owner::Stateless(place) => match self.client_at(place) {
+            BranchOwner::Stateless(place) => match self.client_at(place) {
                 Some(client) => handled = self.handle_answer(now, client, message, guide),
                 None => {
                     let upstream = guide.upstream(message);
                     self.pass_stateless(now, message, upstream);
                 }
             },
-            Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
-            Owner::Client(client) => handled = self.handle_answer(now, client, message, guide),
+            BranchOwner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
+            BranchOwner::Client(client) => handled = self.handle_answer(now, client, message, guide),
         }
         self.drain_events(now);
         handled
@@ -287,7 +294,7 @@ impl Proxy {
 
     /// The client transaction of a branch that does not name it.
     fn client_at(&self, place: u64) -> Option<ClientId> {
-        self.shared.find(place).filter(|client| self.transactions.client_user(*client).is_some())
+        self.shared_branches.find(place).filter(|client| self.transactions.client_user(*client).is_some())
     }
 
     fn handle_answer(
@@ -295,32 +302,34 @@ impl Proxy {
         now: Timestamp,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
-    ) -> Handled {
+        guide: &mut dyn ProxyCallbacks,
+    ) -> ResponseOutcome {
         let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
         // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
         // not end its branch as if it had been.
         if !own && message.method() != Method::Cancel && !message.has_next_via() {
             self.counters.stray_responses += 1;
-            return Handled::Whole;
+            return ResponseOutcome::Done;
         }
         match self.transactions.handle_response(now, client, message) {
-            ResponseVerdict::ToUser { user } if own => return Handled::Own(user),
-            ResponseVerdict::ToUser { user } if is_paired(user) => self.pass_again(now, user, client, message),
+            ResponseVerdict::ToUser { user } if own => return ResponseOutcome::OwnRequest(user),
+            ResponseVerdict::ToUser { user } if is_paired(user) => {
+                self.forward_repeated_success(now, user, client, message);
+            }
             ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
             ResponseVerdict::Absorbed => {}
             //= rfc6026#8.9
             // A stray response is dropped: without its transaction there is no telling that it was asked for.
             ResponseVerdict::Unknown => self.counters.stray_responses += 1,
         }
-        Handled::Whole
+        ResponseOutcome::Done
     }
 
     /// A success to an INVITE that came before.
-    fn pass_again(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
+    fn forward_repeated_success(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
         let server = self.transactions.server_of(user & !PAIRED, PAIRED | client.index());
         if let Some((server, status)) = server.zip(message.status()) {
-            self.pass_up(now, server, status, message);
+            self.forward_upstream(now, server, status, message);
         }
     }
 
@@ -339,37 +348,37 @@ impl Proxy {
         let branch = self.contexts.get_mut(index as usize).and_then(|context| context.branch_mut(client));
         let Some(branch) = branch else { return };
         let wait = branch.timer.take().map(|(_, wait)| wait);
-        if wait == Some(Wait::Ring) && now < branch.rings_until {
-            branch.timer = Some((self.timers.insert(branch.rings_until, (index, client)), Wait::Ring));
+        if wait == Some(BranchTimer::TimerC) && now < branch.timer_c_deadline {
+            branch.timer = Some((self.timers.insert(branch.timer_c_deadline, (index, client)), BranchTimer::TimerC));
             return;
         }
         match wait {
-            Some(Wait::Life) => self.on_silence(now, index, client),
-            Some(Wait::Ring) => self.on_rang_out(now, index, client),
-            Some(Wait::Step) => self.on_step_over(now, index, client),
+            Some(BranchTimer::Failover) => self.on_failover_timeout(now, index, client),
+            Some(BranchTimer::TimerC) => self.on_timer_c(now, index, client),
+            Some(BranchTimer::SerialFork) => self.on_fork_timeout(now, index, client),
             None => {}
         }
     }
 
     //= rfc3261#16.8
-    pub(crate) fn on_rang_out(&mut self, now: Timestamp, index: u32, client: ClientId) {
+    pub(crate) fn on_timer_c(&mut self, now: Timestamp, index: u32, client: ClientId) {
         self.counters.rang_out += 1;
         let has_provisional = self.transactions.client_has_provisional(client);
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
-        branch.rang_out = true;
-        branch.rest = None;
+        branch.has_timer_c_fired = true;
+        branch.remaining = None;
         if has_provisional {
             self.transactions.cancel(now, client);
             return;
         }
         // Without any provisional response it is as if 408 had come; whatever still comes is cancelled.
-        branch.cancel_wanted = true;
+        branch.is_cancel_pending = true;
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
     /// The time of a step is over: the next one begins at once, also where the phone that rang does not answer its CANCEL.
-    fn on_step_over(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        self.on_rang_out(now, index, client);
+    fn on_fork_timeout(&mut self, now: Timestamp, index: u32, client: ClientId) {
+        self.on_timer_c(now, index, client);
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
@@ -408,14 +417,14 @@ impl Proxy {
     }
 
     /// Takes one question for the DNS; its answer goes to [`handle_resolved`](Self::handle_resolved).
-    pub fn poll_question(&mut self) -> Option<(QueryId, Question)> {
+    pub fn poll_question(&mut self) -> Option<(QueryId, LocateQuery)> {
         self.questions.pop_front()
     }
 
     /// Whether there is nothing to take of what follows: steps of calls, news of others, own requests that nobody answered.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.progress.is_empty() && self.news.is_empty() && self.failed.is_empty()
+    pub fn is_drained(&self) -> bool {
+        self.progress.is_empty() && self.hop_events.is_empty() && self.failed.is_empty()
     }
 
     /// Takes one step of a call that is followed.
@@ -424,8 +433,8 @@ impl Proxy {
     }
 
     /// Takes one change of what is known of others.
-    pub fn poll_news(&mut self) -> Option<News> {
-        self.news.pop_front()
+    pub fn poll_hop_event(&mut self) -> Option<NextHopEvent> {
+        self.hop_events.pop_front()
     }
 
     /// Takes one request of the server's own that nobody answered: the user that it was sent for.
@@ -448,14 +457,14 @@ impl Proxy {
     /// What must hold between two inputs.
     pub fn check_invariants(&self) {
         self.transactions.check_invariants();
-        let unanswered = self.contexts.iter().filter(|(_, context)| !context.answered).count();
+        let unanswered = self.contexts.iter().filter(|(_, context)| !context.is_answered).count();
         debug_assert_eq!(unanswered, self.unanswered, "each context is counted until it is answered");
         for (_, context) in &self.contexts {
-            debug_assert!(context.live > 0, "a context outlives its transactions");
-            debug_assert!(!context.answered || context.best.is_none(), "an answered request keeps no response");
-            debug_assert!(!context.answered || context.later.is_none(), "an answered request becomes nothing more");
-            let is_over = context.answered && !context.is_invite;
-            debug_assert!(!is_over || context.seat.is_none(), "a call does not outlive its answered BYE");
+            debug_assert!(context.pending_refs > 0, "a context outlives its transactions");
+            debug_assert!(!context.is_answered || context.best.is_none(), "an answered request keeps no response");
+            debug_assert!(!context.is_answered || context.fork.is_none(), "an answered request becomes nothing more");
+            let is_over = context.is_answered && !context.is_invite;
+            debug_assert!(!is_over || context.call_guard.is_none(), "a call does not outlive its answered BYE");
         }
     }
 
@@ -472,7 +481,7 @@ impl Proxy {
                     let context = self.context(user);
                     let is_out = context.is_some_and(|context| {
                         let branch = context.branches.iter().find(|branch| branch.client == id);
-                        context.is_invite && branch.is_some_and(Branch::is_one_of_several)
+                        context.is_invite && branch.is_some_and(Branch::has_alternative_hops)
                     });
                     let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
                     self.on_branch_failed(now, user, id, status, Cause::Silent);
@@ -480,7 +489,7 @@ impl Proxy {
                 }
                 Event::ClientFailed { user, id } => {
                     let lost = self.context_mut(user).and_then(|context| context.branch_mut(id));
-                    let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.lost());
+                    let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.unreachable_status());
                     self.on_branch_failed(now, user, id, status, Cause::Unreachable);
                     self.on_ended(user);
                 }
@@ -495,7 +504,7 @@ impl Proxy {
 
     fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status, cause: Cause) {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        if branch.is_some_and(|branch| branch.progress == Progress::Pending && !branch.rang_out) {
+        if branch.is_some_and(|branch| branch.state == BranchState::Pending && !branch.has_timer_c_fired) {
             self.avoid(now, index, client, cause);
         }
         self.fail_branch(now, index, client, status);
@@ -505,21 +514,21 @@ impl Proxy {
     pub(crate) fn fail_branch(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
-        let (is_invite, may_go_on) = (context.is_invite, context.may_go_on());
-        if context.branch_mut(client).is_none_or(|branch| branch.progress != Progress::Pending) {
+        let (is_invite, may_go_on) = (context.is_invite, context.may_try_more());
+        if context.branch_mut(client).is_none_or(|branch| branch.state != BranchState::Pending) {
             return;
         }
-        if may_go_on && self.try_elsewhere(now, index, client) {
+        if may_go_on && self.try_next_hop(now, index, client) {
             return;
         }
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         //= rfc4320#4.1
         // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
-            branch.end(Progress::Silent);
+            branch.end(BranchState::TimedOut);
         } else {
-            branch.end(Progress::Final(status));
-            self.keep_if_better(index, Best { status, response: None });
+            branch.end(BranchState::Final(status));
+            self.keep_if_better(index, BestResponse { status, response: None });
         }
         self.finish_if_done(now, index);
     }
@@ -527,8 +536,8 @@ impl Proxy {
     /// Nothing more is tried for the request, and what is pending is cancelled.
     pub(crate) fn give_up(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
-        context.given_up = true;
-        if let Some(later) = &mut context.later {
+        context.is_given_up = true;
+        if let Some(later) = &mut context.fork {
             later.targets.clear();
         }
         self.cancel_pending(now, index);
@@ -537,18 +546,18 @@ impl Proxy {
     pub(crate) fn cancel_pending(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index).filter(|context| context.is_invite) else { return };
         for branch in &mut context.branches {
-            branch.rest = None;
-            if branch.progress == Progress::Asking {
+            branch.remaining = None;
+            if branch.state == BranchState::Resolving {
                 // Nothing was sent; the answer will find nobody.
-                branch.end(Progress::Final(Status::REQUEST_TERMINATED));
+                branch.end(BranchState::Final(Status::REQUEST_TERMINATED));
             }
         }
-        let pending = context.branches.iter().filter(|branch| branch.progress == Progress::Pending);
+        let pending = context.branches.iter().filter(|branch| branch.state == BranchState::Pending);
         let clients: SmallVec<[_; 4]> = pending.map(|branch| branch.client).collect();
         for client in clients {
             let sent = self.transactions.client_has_provisional(client) && self.transactions.cancel(now, client);
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-                branch.cancel_wanted = !sent;
+                branch.is_cancel_pending = !sent;
             }
         }
     }
@@ -562,8 +571,8 @@ impl Proxy {
 
     pub(crate) fn on_ended(&mut self, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
-        context.live = context.live.saturating_sub(1);
-        if context.live == 0 {
+        context.pending_refs = context.pending_refs.saturating_sub(1);
+        if context.pending_refs == 0 {
             self.remove(index);
         }
     }
@@ -572,9 +581,9 @@ impl Proxy {
     /// nobody. Before its final response is sent, for a transaction that has nobody to tell keeps less of itself once it is
     /// answered. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
     pub(crate) fn end_if_over(&mut self, index: u32) {
-        let Some(context) = self.context(index).filter(|context| context.answered) else { return };
+        let Some(context) = self.context(index).filter(|context| context.is_answered) else { return };
         let [branch] = &context.branches[..] else { return };
-        let Progress::Final(status) = branch.progress else { return };
+        let BranchState::Final(status) = branch.state else { return };
         if branch.flow.is_none() || (context.is_invite && branch.is_stopped() && !status.is_success()) {
             return;
         }
@@ -595,11 +604,11 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn context(&self, index: u32) -> Option<&Context> {
+    pub(crate) fn context(&self, index: u32) -> Option<&ResponseContext> {
         self.contexts.get(index as usize)
     }
 
-    pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
+    pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut ResponseContext> {
         self.contexts.get_mut(index as usize)
     }
 }

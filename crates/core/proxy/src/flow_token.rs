@@ -131,7 +131,7 @@ mod tests {
 
     fn flows() -> Vec<Flow> {
         let udp = Flow::new(ListenerId(3), Transport::Udp, "192.0.2.9:40000".parse().expect("valid"));
-        let tcp = Flow::on(
+        let tcp = Flow::on_connection(
             ListenerId(700),
             Transport::Tcp,
             "[2001:db8::9]:5060".parse().expect("valid"),

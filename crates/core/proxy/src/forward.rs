@@ -34,11 +34,11 @@ pub struct Edits<'a> {
 
 /// What one branch has of its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Hop<'a> {
+pub struct BranchEdits<'a> {
     /// The Request-URI.
     pub request_uri: &'a [u8],
     /// The listener that it leaves by.
-    pub exit: &'a Listener,
+    pub egress: &'a Listener,
     /// Our branch.
     pub branch: &'a [u8],
     /// Our Record-Route.
@@ -65,7 +65,7 @@ pub fn begins_dialog(message: &Message<'_>) -> bool {
 }
 
 /// Writes the request as it leaves on one branch.
-pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &Hop<'_>) {
+pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &BranchEdits<'_>) {
     let head = message.head();
     let mut copy = Rewrite::new(head, out);
     let request_uri = if edits.strict { edits.routes.next_hop() } else { hop.request_uri };
@@ -132,9 +132,9 @@ const EDITED: HeaderSet = HeaderSet::of(HeaderName::Via)
     .with(HeaderSet::of(HeaderName::ProxyAuthorization));
 
 /// Adds what stands before the fields of the request itself.
-fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) {
+fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &BranchEdits<'_>) {
     let head = message.head();
-    copy.add(&[&hop.exit.via, hop.branch]);
+    copy.add(&[&hop.egress.via, hop.branch]);
     //= rfc7339#4.1
     //= rfc7339#4.2
     //= rfc7415#3.3
@@ -195,9 +195,9 @@ struct RouteEdit {
 impl RouteEdit {
     fn new(edits: &Edits<'_>) -> Self {
         let Edits { routes, strict, .. } = *edits;
-        let end = routes.ours.saturating_add(routes.remaining);
-        let kept = routes.ours.saturating_add(usize::from(strict))..end;
-        Self { kept, index: 0, total: end.saturating_add(usize::from(routes.from_last)), strict }
+        let end = routes.own_routes.saturating_add(routes.remaining);
+        let kept = routes.own_routes.saturating_add(usize::from(strict))..end;
+        Self { kept, index: 0, total: end.saturating_add(usize::from(routes.is_uri_from_last_route)), strict }
     }
 
     /// Copies what stays of the next Route field.

@@ -18,30 +18,32 @@
 
 mod answer;
 pub mod branch;
+pub mod cluster_request;
 mod context;
 mod engine;
 mod failover;
 pub mod flow_token;
 mod fork;
 pub mod forward;
+mod forward_params;
 mod health;
-pub mod inquiry;
 mod listener;
 pub mod local;
 mod overload;
 mod policy;
-mod recipe;
 pub mod routing;
-mod shared;
+mod shared_branches;
 mod stateless;
 mod target;
 
-pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, News, OWN_USERS, Proxy, ProxyConfig};
+pub use engine::{
+    CallProgress, Counters, NO_CONTEXT, NextHopEvent, OWN_USERS, Proxy, ProxyCallbacks, ProxyConfig, ResponseOutcome,
+};
 pub use fork::MAX_QUESTIONS;
+pub use forward_params::{Forwarding, ForwardingPolicy};
 pub use listener::{Listener, Listeners};
 pub use overload::OverloadControl;
 pub use policy::{
     AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, Policy, Stateless,
 };
-pub use recipe::{Forwarding, Times};
-pub use target::{Balanced, Place, Reach, Target, To};
+pub use target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target};

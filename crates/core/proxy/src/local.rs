@@ -4,7 +4,9 @@ use std::io::Write as _;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Seal, TagKey};
-use strowger_message::{Decimal, Head, HeaderName, Host, Message, Own, Param, Reply, Rport, Status, Via};
+use strowger_message::{
+    Decimal, Head, HeaderName, Host, Message, OwnFields, Param, ResponseBuilder, Rport, Status, Via,
+};
 use strowger_overload::Feedback;
 use strowger_transaction::ServerKey;
 
@@ -29,20 +31,20 @@ pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
     if asked.is_none() && !differs && via.received.is_none() {
         return None;
     }
-    let port = asked.map(|name| (offset(via.text, name).saturating_add(name.len()), Gap::Port));
-    let claimed = via.received.map(|received| (offset(via.text, received), Gap::Received(received.len())));
-    let mut gaps: SmallVec<[(usize, Gap); 2]> = port.into_iter().chain(claimed).collect();
+    let port = asked.map(|name| (offset(via.text, name).saturating_add(name.len()), ViaEdit::Port));
+    let claimed = via.received.map(|received| (offset(via.text, received), ViaEdit::Received(received.len())));
+    let mut gaps: SmallVec<[(usize, ViaEdit); 2]> = port.into_iter().chain(claimed).collect();
     gaps.sort_unstable_by_key(|(at, _)| *at);
     let (mut text, mut from) = (ViaText::new(), 0);
     for (at, gap) in gaps {
         text.extend_from_slice(via.text.get(from..at).unwrap_or(&[]));
         from = match gap {
-            Gap::Port => {
+            ViaEdit::Port => {
                 text.push(b'=');
                 text.extend_from_slice(Decimal::new(u32::from(source.peer.port())).as_bytes());
                 at
             }
-            Gap::Received(length) => {
+            ViaEdit::Received(length) => {
                 let _ = write!(text, "{}", source.peer.ip());
                 at.saturating_add(length)
             }
@@ -56,7 +58,7 @@ pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
 }
 
 /// As [`completed_via`], with what its sender is told.
-fn telling_via(via: &Via<'_>, source: &Flow, feedback: &Feedback) -> Option<ViaText> {
+fn via_with_feedback(via: &Via<'_>, source: &Flow, feedback: &Feedback) -> Option<ViaText> {
     let completed = completed_via(via, source);
     with_feedback(completed.as_deref().unwrap_or(via.text), Some(feedback)).or(completed)
 }
@@ -78,7 +80,7 @@ pub(crate) fn with_feedback(via: &[u8], feedback: Option<&Feedback>) -> Option<V
 }
 
 /// What is written into a Via value.
-enum Gap {
+enum ViaEdit {
     /// The value of `rport`, behind its name.
     Port,
     /// The value of `received`, over one of so many bytes.
@@ -95,7 +97,7 @@ fn offset(text: &[u8], part: &[u8]) -> usize {
 /// the port of the sent-by. On a stream, over the connection of the request, and once that is closed over one that is
 /// opened to the port of the sent-by.
 #[must_use]
-pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
+pub fn response_flow(via: &Via<'_>, source: &Flow) -> Flow {
     let port = via.sent_by.port.unwrap_or(source.transport.default_port());
     let mut flow = *source;
     if source.transport.is_reliable() {
@@ -146,7 +148,7 @@ pub fn begin<'b>(
     source: &Flow,
     status: Status,
     reason: Option<&str>,
-) -> Reply<'b> {
+) -> ResponseBuilder<'b> {
     begin_from_head(out, to_tag, message.head(), message.via(), source, status, reason.unwrap_or(status.reason()))
 }
 
@@ -160,16 +162,16 @@ pub fn begin_from_head<'b>(
     source: &Flow,
     status: Status,
     reason: &str,
-) -> Reply<'b> {
+) -> ResponseBuilder<'b> {
     let via = completed_via(via, source);
-    Reply::begin(out, head, status, reason, to_tag, via.as_deref())
+    ResponseBuilder::begin(out, head, status, reason, to_tag, via.as_deref())
 }
 
 /// The same, which tells `feedback` to who sent the request.
 #[cold]
 #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
 #[must_use]
-pub(crate) fn begin_telling<'b>(
+pub(crate) fn begin_with_feedback<'b>(
     out: &'b mut Vec<u8>,
     to_tag: &ToTag,
     head: &Head<'_>,
@@ -178,9 +180,9 @@ pub(crate) fn begin_telling<'b>(
     status: Status,
     reason: &str,
     feedback: &Feedback,
-) -> Reply<'b> {
-    let via = telling_via(via, source, feedback);
-    Reply::begin(out, head, status, reason, to_tag, via.as_deref())
+) -> ResponseBuilder<'b> {
+    let via = via_with_feedback(via, source, feedback);
+    ResponseBuilder::begin(out, head, status, reason, to_tag, via.as_deref())
 }
 
 /// Begins a response where only the head of the request is understood, with a status and a reason phrase; it tells `feedback` to who
@@ -193,16 +195,16 @@ pub fn begin_with<'b>(
     source: &Flow,
     (status, reason): (Status, &str),
     feedback: Option<&Feedback>,
-) -> Reply<'b> {
+) -> ResponseBuilder<'b> {
     match feedback {
-        Some(feedback) => begin_telling(out, to_tag, head, via, source, status, reason, feedback),
+        Some(feedback) => begin_with_feedback(out, to_tag, head, via, source, status, reason, feedback),
         None => begin_from_head(out, to_tag, head, via, source, status, reason),
     }
 }
 
 /// Makes a final response again, byte for byte where the request is the same and there is no feedback; `None` where `kept` is not what was its own.
 #[must_use]
-pub fn again(
+pub fn rebuild(
     out: &mut Vec<u8>,
     to_tag: &ToTag,
     head: &Head<'_>,
@@ -210,12 +212,12 @@ pub fn again(
     source: &Flow,
     kept: &[u8],
     feedback: Option<&Feedback>,
-) -> Option<Own> {
+) -> Option<OwnFields> {
     let via = match feedback {
         None => completed_via(via, source),
-        Some(feedback) => telling_via(via, source, feedback),
+        Some(feedback) => via_with_feedback(via, source, feedback),
     };
-    Reply::again(out, head, kept, to_tag, via.as_deref())
+    ResponseBuilder::rebuild(out, head, kept, to_tag, via.as_deref())
 }
 
 #[cfg(test)]
@@ -274,7 +276,7 @@ mod tests {
     fn responses_go_to_the_source_or_the_sent_by_port() {
         let reply = |via: &str| {
             let (via, _) = Via::parse_first(via.as_bytes()).expect("valid");
-            reply_flow(&via, &flow("192.0.2.1:9988")).peer.to_string()
+            response_flow(&via, &flow("192.0.2.1:9988")).peer.to_string()
         };
         assert_eq!(reply("SIP/2.0/UDP 10.1.1.1:4540;rport"), "192.0.2.1:9988");
         assert_eq!(reply("SIP/2.0/UDP 10.1.1.1:4540"), "192.0.2.1:4540");

@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 use strowger_balancer::TargetId;
-use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, base16};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
+use crate::cluster_request::{ClusterRequest, Subject};
 use crate::flow_token;
-use crate::inquiry::{Inquiry, Subject};
 use crate::listener::{Listener, Listeners, transport_param};
 
 /// The URI parameter of our Record-Route that proves the dialog to be one that came through here.
@@ -35,32 +35,32 @@ pub struct RouteSet<'a> {
     /// The Request-URI that counts: the request's own, or the one that a strict router put at the end of its Routes.
     pub request_uri: &'a [u8],
     /// Whether that came from the last Route, which then goes.
-    pub from_last: bool,
+    pub is_uri_from_last_route: bool,
     /// Leading Routes that name us, and go.
-    pub ours: usize,
+    pub own_routes: usize,
     /// The first Route that remains, as its URI.
     pub next: Option<&'a [u8]>,
     /// How many Routes remain.
     pub remaining: usize,
     /// Whether a Route of ours proved that the dialog was set up through here.
-    pub proven: bool,
+    pub is_dialog_proven: bool,
     /// The flow on which the other side of a proven dialog is reached, where its Contact does not say enough.
-    pub outside: Option<Flow>,
+    pub dialog_flow: Option<Flow>,
     /// The flow of a token of ours: a Path or a Service-Route led the request here (RFC 5626 §5.3).
-    pub token: Option<Flow>,
+    pub token_flow: Option<Flow>,
     /// The listener that the last of our own Routes names: the side of ours on which the request leaves (RFC 5658 §5).
-    pub exit: Option<ListenerId>,
+    pub egress: Option<ListenerId>,
     /// The trunk that the dialog goes through, as its id.
     pub trunk: Option<u32>,
     /// The target of a balanced set that has the call, where the request is for the callee.
     pub target: Option<TargetId>,
     /// What a member of another cluster asks.
-    pub asked: Option<Inquiry<'a>>,
+    pub cluster_request: Option<ClusterRequest<'a>>,
 }
 
 /// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outsides {
+pub struct DialogEnds {
     /// Who began the dialog.
     pub caller: Option<Flow>,
     /// Who was called.
@@ -73,7 +73,7 @@ pub struct Outsides {
 
 /// What a Route of ours says of the dialog that it was written for; empty where it does not say it.
 #[derive(Clone, Copy, Default)]
-struct Proof<'a> {
+struct DialogProof<'a> {
     dialog: &'a [u8],
     caller: &'a [u8],
     callee: &'a [u8],
@@ -81,7 +81,7 @@ struct Proof<'a> {
     target: &'a [u8],
 }
 
-impl<'a> Proof<'a> {
+impl<'a> DialogProof<'a> {
     fn of(uri: &SipUri<'a>) -> Self {
         let names = [DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM, TARGET_PARAM];
         let [dialog, caller, callee, trunk, target] = uri.params.values(names).map(Option::unwrap_or_default);
@@ -120,15 +120,15 @@ impl<'a> RouteSet<'a> {
             && uri.params.contains("lr")
             && own(uri).is_some()
         {
-            self.take_proof(keys, message, &Proof::of(uri));
-            self.from_last = true;
+            self.verify_dialog(keys, message, &DialogProof::of(uri));
+            self.is_uri_from_last_route = true;
         }
         loop {
             let uri = NameAddr::parse(route)?.uri;
             let following = routes.next();
-            if following.is_none() && self.from_last {
+            if following.is_none() && self.is_uri_from_last_route {
                 self.request_uri = uri;
-            } else if self.next.is_some() || !self.take_own(keys, listeners, message, uri, &own) {
+            } else if self.next.is_some() || !self.strip_own_route(keys, listeners, message, uri, &own) {
                 self.next = self.next.or(Some(uri));
                 self.remaining = self.remaining.saturating_add(1);
             }
@@ -142,22 +142,22 @@ impl<'a> RouteSet<'a> {
     const fn empty(request_uri: &'a [u8]) -> Self {
         Self {
             request_uri,
-            from_last: false,
-            ours: 0,
+            is_uri_from_last_route: false,
+            own_routes: 0,
             next: None,
             remaining: 0,
-            proven: false,
-            outside: None,
-            token: None,
-            exit: None,
+            is_dialog_proven: false,
+            dialog_flow: None,
+            token_flow: None,
+            egress: None,
             trunk: None,
             target: None,
-            asked: None,
+            cluster_request: None,
         }
     }
 
     /// Takes the Route `uri` off, where it is one of ours.
-    fn take_own(
+    fn strip_own_route(
         &mut self,
         keys: RouteKeys<'_>,
         listeners: &Listeners,
@@ -165,29 +165,29 @@ impl<'a> RouteSet<'a> {
         uri: &'a [u8],
         own: &impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
     ) -> bool {
-        if let Some((listener, dialog)) = as_recorded(listeners, uri) {
-            self.take_proof(keys, message, &Proof { dialog, ..Proof::default() });
-            self.exit = Some(listener);
+        if let Some((listener, dialog)) = parse_own_route_fast(listeners, uri) {
+            self.verify_dialog(keys, message, &DialogProof { dialog, ..DialogProof::default() });
+            self.egress = Some(listener);
         } else if let Some(Uri::Sip(uri)) = Uri::parse(uri)
             && let Some(listener) = own(&uri)
         {
-            self.take_proof(keys, message, &Proof::of(&uri));
+            self.verify_dialog(keys, message, &DialogProof::of(&uri));
             let subject = Subject::of(message, message.request_uri());
-            self.asked = Inquiry::read(keys.tokens, &subject, &uri).or(self.asked);
-            self.token = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token);
-            self.exit = listener;
+            self.cluster_request = ClusterRequest::read(keys.tokens, &subject, &uri).or(self.cluster_request);
+            self.token_flow = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token_flow);
+            self.egress = listener;
         } else {
             return false;
         }
-        self.ours = self.ours.saturating_add(1);
+        self.own_routes = self.own_routes.saturating_add(1);
         true
     }
 
     /// Looks whether a Route of ours was written for the dialog that the request belongs to. Who was once called knows the
     /// Route of that call: it must open no other, so a request that begins one is never proven.
-    fn take_proof(&mut self, keys: RouteKeys<'_>, message: &Message<'_>, proof: &Proof<'_>) {
+    fn verify_dialog(&mut self, keys: RouteKeys<'_>, message: &Message<'_>, proof: &DialogProof<'_>) {
         let Some(to) = message.to().tag() else { return };
-        let Proof { dialog, caller, callee, trunk, target } = *proof;
+        let DialogProof { dialog, caller, callee, trunk, target } = *proof;
         let Some(seal) = Seal::from_text(dialog) else { return };
         let begun_by = |who| {
             let parts = [message.call_id(), who, caller, callee, trunk, target];
@@ -201,9 +201,9 @@ impl<'a> RouteSet<'a> {
         } else {
             return;
         };
-        self.proven = true;
+        self.is_dialog_proven = true;
         if !outside.is_empty() {
-            self.outside = flow_token::decode(outside).or(self.outside);
+            self.dialog_flow = flow_token::decode(outside).or(self.dialog_flow);
         }
         let trunk = core::str::from_utf8(trunk).ok().and_then(|text| text.parse().ok());
         self.trunk = trunk.filter(|_| towards_callee).or(self.trunk);
@@ -213,8 +213,9 @@ impl<'a> RouteSet<'a> {
 
     /// The same Routes once more, of a request that was read before.
     #[must_use]
-    pub(crate) fn again(message: &Message<'a>, ours: usize, from_last: bool) -> Self {
-        let mut set = Self { ours, from_last, ..Self::empty(message.request_uri()) };
+    pub(crate) fn reread(message: &Message<'a>, ours: usize, from_last: bool) -> Self {
+        let mut set =
+            Self { own_routes: ours, is_uri_from_last_route: from_last, ..Self::empty(message.request_uri()) };
         let routes = message.head().elements(HeaderName::Route).filter_map(NameAddr::parse);
         for (at, route) in routes.enumerate() {
             set.remaining = at.saturating_add(1).saturating_sub(ours);
@@ -252,9 +253,9 @@ fn ends(parts: [&[u8]; 5]) -> Option<u64> {
 
 /// The listener and the seal of a URI that stands as [`record_route`] wrote it for two ends that need no flow: so is nearly
 /// every Route, and it need not be read as what it might be.
-fn as_recorded<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, &'a [u8])> {
-    let (front, dialog) = uri.split_last_chunk::<{ letters::LEN }>()?;
-    letters::decode(dialog)?;
+fn parse_own_route_fast<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, &'a [u8])> {
+    let (front, dialog) = uri.split_last_chunk::<{ base16::LEN }>()?;
+    base16::decode(dialog)?;
     let front = front.strip_suffix(b";dlg=")?;
     let at = listeners.iter().position(|own| own.route.strip_prefix(b"<") == Some(front))?;
     Some((ListenerId(u16::try_from(at).ok()?), dialog))
@@ -275,7 +276,7 @@ pub fn record_route(
     entry: &Listener,
     exit: &Listener,
     message: &Message<'_>,
-    outsides: Outsides,
+    outsides: DialogEnds,
 ) -> RecordRoute {
     let text = |flow: Option<Flow>| flow.map(|flow| flow_token::encode(&flow)).unwrap_or_default();
     let (caller, callee) = (text(outsides.caller), text(outsides.callee));

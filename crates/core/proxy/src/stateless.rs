@@ -3,10 +3,10 @@
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Message, Method};
 
-use crate::branch::{ANY_SHARD, Branch as BranchTag, shared_owner, stateless_owner};
+use crate::branch::{ANY_SHARD, BranchId as BranchTag, shared_owner, stateless_owner};
 use crate::engine::Proxy;
-use crate::recipe::Forwarding;
-use crate::target::{Balanced, Place, Target, To};
+use crate::forward_params::Forwarding;
+use crate::target::{BalancedTarget, NextHop, NextHopAddress, Target};
 
 impl Proxy {
     //= rfc3261#16.11
@@ -21,10 +21,10 @@ impl Proxy {
     ) {
         //= rfc3261#16.10
         // Another member may have sent the INVITE to any of them.
-        let is_for_all = forwarding.shared && matches!(message.method(), Method::Ack | Method::Cancel);
-        let target_of = |place: &Place| place.balanced.as_ref().map(|balanced| balanced.target.id());
+        let is_for_all = forwarding.has_shared_keys && matches!(message.method(), Method::Ack | Method::Cancel);
+        let target_of = |place: &NextHop| place.balanced.as_ref().map(|balanced| balanced.target.id());
         let mut before = None;
-        for (at, place) in target.places.iter().enumerate() {
+        for (at, place) in target.next_hops.iter().enumerate() {
             let this = target_of(place);
             // Of each target one address.
             if at == 0 || (is_for_all && this.is_some() && this != before) {
@@ -40,9 +40,9 @@ impl Proxy {
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
         target: &Target,
-        place: &Place,
+        place: &NextHop,
     ) {
-        let To::Flow(flow) = place.to else { return };
+        let NextHopAddress::Flow(flow) = place.address else { return };
         let shared = place.balanced.as_ref().and_then(|balanced| self.shared_tag(message, forwarding, balanced, flow));
         let tag = shared.unwrap_or_else(|| {
             let owner = stateless_owner(self.loop_key(), message);
@@ -60,11 +60,15 @@ impl Proxy {
         &self,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        balanced: &Balanced,
+        balanced: &BalancedTarget,
         flow: Flow,
     ) -> Option<BranchTag> {
         let owner = || shared_owner(self.loop_key(), message, balanced.target.id(), flow.peer);
-        forwarding.shared.then(|| BranchTag { shard: ANY_SHARD, owner: owner(), loop_hash: forwarding.loop_hash })
+        forwarding.has_shared_keys.then(|| BranchTag {
+            shard: ANY_SHARD,
+            owner: owner(),
+            loop_hash: forwarding.loop_hash,
+        })
     }
 
     /// Sends a response on to `upstream`, where there is one.
@@ -77,7 +81,7 @@ impl Proxy {
             }
             None => {
                 self.counters.stray_responses += 1;
-                self.transactions.pool().give(response);
+                self.transactions.pool().recycle(response);
             }
         }
     }

@@ -6,10 +6,10 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
-use crate::instance::{instance_hash, same_instance};
-use crate::locations::Target;
+use crate::gruu::{instance_hash, same_instance};
+use crate::locations::ContactTarget;
 use crate::text::Text;
-use crate::wheel::Key;
+use crate::wheel::BindingKey;
 
 /// One contact of one address of record. 112 bytes, and the text behind it.
 #[derive(Debug)]
@@ -23,11 +23,11 @@ pub(crate) struct Binding {
     /// Of the address of record.
     pub(crate) hash: u32,
     /// Its first serial.
-    pub(crate) born: u32,
+    pub(crate) first_serial: u32,
     pub(crate) cseq: u32,
     /// Counts the stripe's updates; tells which binding is newer, and wraps.
     pub(crate) serial: u32,
-    pub(crate) place: Place,
+    pub(crate) packed_flow: PackedFlow,
 }
 
 const _: () = assert!(size_of::<Binding>() <= 112, "the budget of a binding");
@@ -41,8 +41,8 @@ pub(crate) struct Links {
 
 impl Binding {
     /// What names it as long as it is there.
-    pub(crate) const fn key(&self) -> Key {
-        Key { hash: self.hash, born: self.born }
+    pub(crate) const fn key(&self) -> BindingKey {
+        BindingKey { hash: self.hash, born: self.first_serial }
     }
 
     pub(crate) fn aor(&self) -> &[u8] {
@@ -62,31 +62,33 @@ impl Binding {
         self.text.reg_id()
     }
 
-    pub(crate) fn is_of(&self, instance: &[u8]) -> bool {
+    pub(crate) fn has_instance(&self, instance: &[u8]) -> bool {
         !instance.is_empty() && same_instance(self.instance(), instance)
     }
 
     pub(crate) fn flow(&self) -> Flow {
-        self.place.flow()
+        self.packed_flow.flow()
     }
 
     /// The connection that the binding goes with.
-    pub(crate) fn bound(&self) -> Option<ConnId> {
-        self.place.connection.filter(|_| !self.place.has(Place::REOPEN) && !self.place.is_elsewhere())
+    pub(crate) fn bound_connection(&self) -> Option<ConnId> {
+        self.packed_flow
+            .connection
+            .filter(|_| !self.packed_flow.has(PackedFlow::REOPEN) && !self.packed_flow.is_via_other_member())
     }
 
     /// Whether we keep its flow open: nobody else does where a translation closes it (RFC 5626 §4.4.1).
     pub(crate) fn wants_keep_alive(&self) -> bool {
-        let kept_open = self.reg_id().is_some() && self.place.connection.is_some();
-        self.place.preference.is_translated() && !kept_open && !self.place.is_elsewhere()
+        let kept_open = self.reg_id().is_some() && self.packed_flow.connection.is_some();
+        self.packed_flow.preference.is_translated() && !kept_open && !self.packed_flow.is_via_other_member()
     }
 
-    pub(crate) fn target(&self) -> Target {
-        Target {
+    pub(crate) fn target(&self) -> ContactTarget {
+        ContactTarget {
             uri: self.uri().into(),
-            q: self.place.preference.q().unwrap_or(1000),
+            q: self.packed_flow.preference.q().unwrap_or(1000),
             flow: self.flow(),
-            translated: self.place.preference.is_translated(),
+            is_translated: self.packed_flow.preference.is_translated(),
             instance: instance_hash(self.instance()),
             path: self.text.path().into(),
             holder: None,
@@ -101,7 +103,7 @@ impl Binding {
 
     /// By falling q, among equals the newest first.
     pub(crate) fn precedence(&self, other: &Self) -> Ordering {
-        let q = |binding: &Self| binding.place.preference.q().unwrap_or(1000);
+        let q = |binding: &Self| binding.packed_flow.preference.q().unwrap_or(1000);
         q(other).cmp(&q(self)).then_with(|| other.age(self))
     }
 
@@ -113,7 +115,7 @@ impl Binding {
 
 /// A [`Flow`] and its preference in 32 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PackedFlow {
     connection: Option<ConnId>,
     ip: [u8; 16],
     port: u16,
@@ -123,13 +125,13 @@ pub(crate) struct Place {
     transport: Transport,
 }
 
-impl Place {
+impl PackedFlow {
     const V4: u8 = 1;
     const SCOPED: u8 = 2;
     const REOPEN: u8 = 4;
     const AT_PEER: u8 = 8;
-    const ELSEWHERE: u8 = 16;
-    const OUTLASTED: u8 = 32;
+    const VIA_OTHER_MEMBER: u8 = 16;
+    const NEEDS_TOMBSTONE: u8 = 32;
 
     pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
         let Flow { listener, transport, reopen, peer, connection } = *flow;
@@ -155,7 +157,7 @@ impl Place {
     }
 
     /// Remembers that the contact's host was found to be the peer's address.
-    pub(crate) const fn at_peer(self, is_at_peer: bool) -> Self {
+    pub(crate) const fn with_at_peer(self, is_at_peer: bool) -> Self {
         Self { flags: if is_at_peer { self.flags | Self::AT_PEER } else { self.flags }, ..self }
     }
 
@@ -165,21 +167,21 @@ impl Place {
     }
 
     /// Says that only another server reaches it.
-    pub(crate) const fn elsewhere(self, is_elsewhere: bool) -> Self {
-        Self { flags: if is_elsewhere { self.flags | Self::ELSEWHERE } else { self.flags }, ..self }
+    pub(crate) const fn with_via_other_member(self, is_elsewhere: bool) -> Self {
+        Self { flags: if is_elsewhere { self.flags | Self::VIA_OTHER_MEMBER } else { self.flags }, ..self }
     }
 
-    pub(crate) fn is_elsewhere(&self) -> bool {
-        self.has(Self::ELSEWHERE)
+    pub(crate) fn is_via_other_member(&self) -> bool {
+        self.has(Self::VIA_OTHER_MEMBER)
     }
 
     /// Says that an older change of another server may expire later than it.
-    pub(crate) const fn outlasted(self, is_outlasted: bool) -> Self {
-        Self { flags: if is_outlasted { self.flags | Self::OUTLASTED } else { self.flags }, ..self }
+    pub(crate) const fn with_needs_tombstone(self, is_outlasted: bool) -> Self {
+        Self { flags: if is_outlasted { self.flags | Self::NEEDS_TOMBSTONE } else { self.flags }, ..self }
     }
 
-    pub(crate) fn is_outlasted(&self) -> bool {
-        self.has(Self::OUTLASTED)
+    pub(crate) fn needs_tombstone(&self) -> bool {
+        self.has(Self::NEEDS_TOMBSTONE)
     }
 
     /// Whether both say the same, whatever is remembered besides.
@@ -187,7 +189,7 @@ impl Place {
         let said = |place: &Self| (place.port, place.listener, place.preference, place.transport);
         said(self) == said(other)
             && (self.ip, self.connection) == (other.ip, other.connection)
-            && (self.flags ^ other.flags) & !(Self::AT_PEER | Self::OUTLASTED) == 0
+            && (self.flags ^ other.flags) & !(Self::AT_PEER | Self::NEEDS_TOMBSTONE) == 0
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -218,18 +220,18 @@ pub(crate) struct Preference(u16);
 
 impl Preference {
     const TRANSLATED: u16 = 1 << 15;
-    const GIVEN: u16 = 1 << 14;
+    const HAS_Q: u16 = 1 << 14;
 
     pub(crate) const fn new(q: Option<u16>, translated: bool) -> Self {
         let translated = if translated { Self::TRANSLATED } else { 0 };
         match q {
-            Some(q) => Self(translated | Self::GIVEN | if q < 1000 { q } else { 1000 }),
+            Some(q) => Self(translated | Self::HAS_Q | if q < 1000 { q } else { 1000 }),
             None => Self(translated),
         }
     }
 
     pub(crate) fn q(self) -> Option<u16> {
-        (self.0 & Self::GIVEN != 0).then_some(self.0 & (Self::GIVEN - 1))
+        (self.0 & Self::HAS_Q != 0).then_some(self.0 & (Self::HAS_Q - 1))
     }
 
     pub(crate) const fn is_translated(self) -> bool {
@@ -250,7 +252,7 @@ mod tests {
             for connection in [None, Some(ConnId::new(1, 2, 3))] {
                 for reopen in [false, true] {
                     let flow = Flow { listener: ListenerId(700), transport: Transport::Wss, reopen, peer, connection };
-                    assert_eq!(Place::new(&flow, Preference::new(None, false)).flow(), flow);
+                    assert_eq!(PackedFlow::new(&flow, Preference::new(None, false)).flow(), flow);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use core::hash::BuildHasher as _;
 
 use strowger_foundation::ConnId;
-use strowger_foundation::map::Seeded;
+use strowger_foundation::map::SeededState;
 
 use crate::index::Index;
 use crate::plan::Indices;
@@ -13,11 +13,11 @@ use crate::stripe::low_half;
 #[derive(Debug)]
 pub(crate) struct Connections {
     slots: Index,
-    hasher: Seeded,
+    hasher: SeededState,
 }
 
 impl Connections {
-    pub(crate) fn new(hasher: Seeded) -> Self {
+    pub(crate) fn new(hasher: SeededState) -> Self {
         Self { slots: Index::new(), hasher }
     }
 
@@ -32,9 +32,9 @@ impl Connections {
     }
 
     /// The binding at `from` is now at `to`.
-    pub(crate) fn shift(&mut self, connection: Option<ConnId>, from: u32, to: u32) {
+    pub(crate) fn relocate(&mut self, connection: Option<ConnId>, from: u32, to: u32) {
         let Some(connection) = connection else { return };
-        self.slots.shift(self.hash(connection), from, to);
+        self.slots.relocate(self.hash(connection), from, to);
     }
 
     /// Bindings that may be bound to `connection`: some may be bound to another one.

@@ -6,7 +6,7 @@
 use strowger_foundation::Timestamp;
 
 use crate::binding::{Binding, Links};
-use crate::chunks::Chunks;
+use crate::chunked_vec::ChunkedVec;
 
 /// The wheel's resolution.
 const TICK_NANOS: u64 = 1_000_000;
@@ -37,7 +37,7 @@ impl Expiries {
     }
 
     /// Takes up the binding at `index`.
-    pub(crate) fn insert(&mut self, bindings: &mut Chunks<Binding>, index: u32) {
+    pub(crate) fn insert(&mut self, bindings: &mut ChunkedVec<Binding>, index: u32) {
         let Some(binding) = bindings.get_mut(index) else { return };
         let ring = self.ring_at(binding.expires);
         let first = self.rings.get(ring as usize).map_or(ring, |links| links.next);
@@ -51,7 +51,7 @@ impl Expiries {
     }
 
     /// Lets go of the binding at `index`.
-    pub(crate) fn remove(&mut self, bindings: &mut Chunks<Binding>, index: u32) {
+    pub(crate) fn remove(&mut self, bindings: &mut ChunkedVec<Binding>, index: u32) {
         let Some(Links { prev, next }) = bindings.get(index).map(|binding| binding.links) else { return };
         self.set_next(bindings, prev, next);
         self.set_prev(bindings, next, prev);
@@ -65,7 +65,7 @@ impl Expiries {
     }
 
     /// The binding that is now at `to` was elsewhere.
-    pub(crate) fn shift(&mut self, bindings: &mut Chunks<Binding>, to: u32) {
+    pub(crate) fn relocate(&mut self, bindings: &mut ChunkedVec<Binding>, to: u32) {
         let Some(Links { prev, next }) = bindings.get(to).map(|binding| binding.links) else { return };
         self.set_next(bindings, prev, RINGS + to);
         self.set_prev(bindings, next, RINGS + to);
@@ -73,7 +73,12 @@ impl Expiries {
 
     /// Lets go of one binding that has expired at `now`, and says which. `None` where there is none, or `moves` are used up,
     /// which those take that are looked at and have not expired.
-    pub(crate) fn poll(&mut self, bindings: &mut Chunks<Binding>, now: Timestamp, moves: &mut usize) -> Option<u32> {
+    pub(crate) fn poll(
+        &mut self,
+        bindings: &mut ChunkedVec<Binding>,
+        now: Timestamp,
+        moves: &mut usize,
+    ) -> Option<u32> {
         let target = now.as_nanos() / TICK_NANOS;
         while *moves > 0 {
             let Some((ring, tick)) = self.next_ring().filter(|(_, tick)| *tick <= target) else {
@@ -105,7 +110,7 @@ impl Expiries {
     }
 
     /// How many bindings there are, by walking along all rings; for tests.
-    pub(crate) fn count(&self, bindings: &Chunks<Binding>) -> usize {
+    pub(crate) fn count(&self, bindings: &ChunkedVec<Binding>) -> usize {
         let next = |id: u32| match bindings.get(id.wrapping_sub(RINGS)) {
             Some(binding) => binding.links.next,
             None => self.rings.get(id as usize).map_or(id, |links| links.next),
@@ -138,14 +143,14 @@ impl Expiries {
         (0..).zip(&self.occupied).filter_map(first).min_by_key(|(_, tick)| *tick)
     }
 
-    fn set_next(&mut self, bindings: &mut Chunks<Binding>, id: u32, next: u32) {
+    fn set_next(&mut self, bindings: &mut ChunkedVec<Binding>, id: u32, next: u32) {
         match bindings.get_mut(id.wrapping_sub(RINGS)) {
             Some(binding) => binding.links.next = next,
             None => self.rings.get_mut(id as usize).into_iter().for_each(|links| links.next = next),
         }
     }
 
-    fn set_prev(&mut self, bindings: &mut Chunks<Binding>, id: u32, prev: u32) {
+    fn set_prev(&mut self, bindings: &mut ChunkedVec<Binding>, id: u32, prev: u32) {
         match bindings.get_mut(id.wrapping_sub(RINGS)) {
             Some(binding) => binding.links.prev = prev,
             None => self.rings.get_mut(id as usize).into_iter().for_each(|links| links.prev = prev),

@@ -73,7 +73,7 @@ impl Index {
     }
 
     /// What was at `from` is now at `to`.
-    pub(crate) fn shift(&mut self, hash: u32, from: u32, to: u32) {
+    pub(crate) fn relocate(&mut self, hash: u32, from: u32, to: u32) {
         let part = self.part_mut(self.number_of(hash));
         if let Some(slot) = part.find_mut(spread(hash), |slot| slot.index == from) {
             slot.index = to;
@@ -199,7 +199,7 @@ mod tests {
         for number in 0..5_000 {
             index.insert(hash(number / 2), number);
         }
-        index.shift(hash(7), 14, 9_999);
+        index.relocate(hash(7), 14, 9_999);
         index.remove(hash(7), 15);
         let mut found: Vec<u32> = index.of(hash(7)).collect();
         found.sort_unstable();

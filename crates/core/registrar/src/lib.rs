@@ -20,40 +20,40 @@
 )]
 
 mod binding;
-mod chunks;
+mod chunked_vec;
 mod connections;
-mod echo;
+mod contact_header;
 mod expiries;
-mod ground;
+mod gruu;
 mod index;
-mod instance;
 mod locations;
 pub mod model;
-mod piece;
 mod plan;
 mod policy;
-mod reach;
+mod reachability;
 pub mod record;
+mod record_buffer;
+mod record_context;
+mod refresh;
 mod refusal;
-mod renewal;
-mod sharing;
+mod replication;
 mod staging;
 mod stripe;
 mod text;
 mod update;
 mod version;
-mod versions;
+mod version_table;
 mod wheel;
 
-pub use echo::GruuText;
-pub use instance::{GruuKey, MAX_INSTANCE_LEN};
-pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
+pub use contact_header::GruuText;
+pub use gruu::{GruuKey, MAX_INSTANCE_LEN};
+pub use locations::{BindingView, ContactTarget, Locations, PendingKeepAlive, Source, UpdateCounts};
 pub use policy::{Durability, KeepAlive, Nat, Policy};
-pub use reach::is_translated;
-pub use record::{OneChange, Record};
+pub use reachability::is_translated;
+pub use record::{ContactChange, Record};
+pub use refresh::RefreshRequest;
 pub use refusal::Refusal;
-pub use renewal::Renewal;
-pub use sharing::Cursor;
+pub use replication::Cursor;
 pub use update::{
     ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
 };

@@ -5,14 +5,14 @@ use core::time::Duration;
 use smallvec::SmallVec;
 
 use crate::binding::Binding;
-use crate::ground::Ground;
-use crate::instance::check_contact;
-use crate::locations::Applied;
+use crate::gruu::check_contact;
+use crate::locations::UpdateCounts;
 use crate::policy::Policy;
+use crate::record_context::RecordContext;
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
 use crate::update::ContactUpdate;
-use crate::versions::{Change, ContactKey};
+use crate::version_table::{Change, ContactKey};
 
 pub(crate) type Indices = SmallVec<[u32; 8]>;
 
@@ -22,18 +22,18 @@ pub(crate) struct Plan<'u, 'a> {
     /// Current bindings that go, or are written over.
     pub(crate) replaced: Indices,
     /// Contacts that are to be there.
-    pub(crate) wanted: SmallVec<[ConfigSource<'u, 'a>; 1]>,
+    pub(crate) planned: SmallVec<[PlannedContact<'u, 'a>; 1]>,
     /// Something is to go, whether it is there or not.
-    pub(crate) removes: bool,
+    pub(crate) has_removals: bool,
     /// What is to go.
-    pub(crate) unwanted: SmallVec<[&'u ContactUpdate<'a>; 1]>,
+    pub(crate) removals: SmallVec<[&'u ContactUpdate<'a>; 1]>,
     before: usize,
-    pub(crate) applied: Applied,
+    pub(crate) applied: UpdateCounts,
 }
 
 /// One contact that is to be there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ConfigSource<'u, 'a> {
+pub(crate) struct PlannedContact<'u, 'a> {
     pub(crate) contact: &'u ContactUpdate<'a>,
     pub(crate) lifetime: Duration,
     /// The epoch of its instance that goes on; `None` begins another.
@@ -44,7 +44,7 @@ type Current<'s> = SmallVec<[(u32, &'s Binding); 8]>;
 
 impl Plan<'_, '_> {
     fn after(&self) -> usize {
-        (self.before + self.wanted.len()).saturating_sub(self.replaced.len())
+        (self.before + self.planned.len()).saturating_sub(self.replaced.len())
     }
 }
 
@@ -52,30 +52,30 @@ impl Stripe {
     /// What `contacts` come to, without changing anything.
     pub(crate) fn plan<'u, 'a>(
         &self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
         policy: &Policy,
         contacts: &'u [ContactUpdate<'a>],
-        call: Call,
+        call: RegisterSequence,
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
         let mut current = Current::new();
-        for known in self.of(aor, hash).filter(|(_, binding)| ground.now < binding.expires) {
+        for known in self.bindings_of(aor, hash).filter(|(_, binding)| ground.now < binding.expires) {
             current.push(known);
         }
         plan.before = current.len();
         let mut known = 0usize;
         for (number, contact) in contacts.iter().enumerate() {
             let lifetime = lifetime(policy, contact.expires_s)?;
-            plan.removes |= lifetime.is_none();
+            plan.has_removals |= lifetime.is_none();
             // Of contacts that are the same within one REGISTER the last counts.
             let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             let mut is_known = false;
             for (index, binding) in &current {
-                if !is_same(binding, contact) {
+                if !overwrites(binding, contact) {
                     continue;
                 }
-                let is_repeated = lifetime.is_some() && self.has_taken_elsewhere(ground, binding, call);
+                let is_repeated = lifetime.is_some() && self.is_applied_by_other_member(ground, binding, call);
                 if !call.is_after(binding) && !is_repeated {
                     return Err(Refusal::OutOfOrder);
                 }
@@ -85,18 +85,18 @@ impl Stripe {
                 }
             }
             let key = contact.key(aor);
-            let is_repeated = lifetime.is_none() && self.has_removed_elsewhere(ground, key, call);
-            if self.versions.is_before_mark(key, call) && !is_repeated {
+            let is_repeated = lifetime.is_none() && self.is_removed_by_other_member(ground, key, call);
+            if self.versions.is_before_tombstone(key, call) && !is_repeated {
                 return Err(Refusal::OutOfOrder);
             }
             // Of what is not there, another server may have it. There are no more than an address may have.
-            if lifetime.is_none() && !superseded && plan.unwanted.len() < policy.max_contacts.max(1) {
-                plan.unwanted.push(contact);
+            if lifetime.is_none() && !superseded && plan.removals.len() < policy.max_contacts.max(1) {
+                plan.removals.push(contact);
             }
             if let Some(lifetime) = lifetime.filter(|_| !superseded) {
                 check_contact(aor, contact)?;
                 known += usize::from(is_known);
-                plan.wanted.push(ConfigSource { contact, lifetime, epoch: epoch(&current, contact, call) });
+                plan.planned.push(PlannedContact { contact, lifetime, epoch: epoch(&current, contact, call) });
             }
         }
         // Who is there may refresh and exchange contacts even where the operator has lowered the limit.
@@ -104,8 +104,8 @@ impl Stripe {
             return Err(Refusal::TooManyContacts);
         }
         let refreshed = known.min(plan.replaced.len());
-        plan.applied = Applied {
-            added: narrow(plan.wanted.len().saturating_sub(refreshed)),
+        plan.applied = UpdateCounts {
+            added: narrow(plan.planned.len().saturating_sub(refreshed)),
             refreshed: narrow(refreshed),
             removed: narrow(plan.replaced.len().saturating_sub(refreshed)),
         };
@@ -115,43 +115,53 @@ impl Stripe {
 
 impl Stripe {
     /// Whether another server has taken this very update. A client repeats what that one has not answered: it may have died before.
-    fn has_taken_elsewhere(&self, ground: &Ground<'_>, binding: &Binding, call: Call) -> bool {
+    fn is_applied_by_other_member(
+        &self,
+        ground: &RecordContext<'_>,
+        binding: &Binding,
+        call: RegisterSequence,
+    ) -> bool {
         let version = || self.versions.of(binding.text.parts().contact());
-        call.is_of(binding) && ground.is_of_other(version())
+        call.has_made(binding) && ground.is_from_other_member(version())
     }
 
     /// The same of a removal.
-    fn has_removed_elsewhere(&self, ground: &Ground<'_>, contact: ContactKey, call: Call) -> bool {
-        let is_of_other = |change: Change| change.call == call && ground.is_of_other(change.version);
-        self.versions.mark_of(contact).is_some_and(|mark| is_of_other(mark.change))
+    fn is_removed_by_other_member(
+        &self,
+        ground: &RecordContext<'_>,
+        contact: ContactKey,
+        call: RegisterSequence,
+    ) -> bool {
+        let is_of_other = |change: Change| change.call == call && ground.is_from_other_member(change.version);
+        self.versions.tombstone_of(contact).is_some_and(|mark| is_of_other(mark.change))
     }
 }
 
 /// The client's numbering of its updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct RegisterSequence {
     /// A keyed hash of the Call-ID.
     pub(crate) id: [u8; 16],
     pub(crate) cseq: u32,
 }
 
-impl Call {
+impl RegisterSequence {
     /// Whether an update of this number may change `binding`.
     pub(crate) fn is_after(self, binding: &Binding) -> bool {
         binding.call_id != self.id || binding.cseq < self.cseq
     }
 
     /// Whether it is an update of this number that has made `binding`.
-    fn is_of(self, binding: &Binding) -> bool {
+    fn has_made(self, binding: &Binding) -> bool {
         binding.call_id == self.id && binding.cseq == self.cseq
     }
 }
 
 //= rfc5626#6
 /// Whether `contact` writes over `binding`.
-fn is_same(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
+fn overwrites(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
     match (contact.reg_id, binding.reg_id()) {
-        (Some(new), Some(old)) => new == old && binding.is_of(contact.instance),
+        (Some(new), Some(old)) => new == old && binding.has_instance(contact.instance),
         (None, None) => contact.has_uri(binding.uri()),
         _ => false,
     }
@@ -160,8 +170,8 @@ fn is_same(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
 //= rfc5627#5.1
 /// Temporary GRUUs of an instance are good until its newest binding, or where there are flows the newest of the flow, comes
 /// with another Call-ID.
-fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: Call) -> Option<u32> {
-    let of_instance = || current.iter().map(|(_, binding)| *binding).filter(|b| b.is_of(contact.instance));
+fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: RegisterSequence) -> Option<u32> {
+    let of_instance = || current.iter().map(|(_, binding)| *binding).filter(|b| b.has_instance(contact.instance));
     let before =
         of_instance().filter(|b| contact.reg_id.is_none() || b.reg_id() == contact.reg_id).max_by(|a, b| a.age(b));
     if before.is_some_and(|before| before.call_id != call.id) {

@@ -32,11 +32,11 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Transport};
 
-use crate::instance::folded;
-use crate::plan::Call;
+use crate::gruu::canonicalize;
+use crate::plan::RegisterSequence;
 use crate::text::Parts;
 use crate::version::Version;
-use crate::versions::{Change, ContactKey, Order};
+use crate::version_table::{Change, ContactKey, Resolution};
 
 /// Bytes that are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ const REMOVAL_LEN: usize = 8 + 4 + 16 + 8;
 
 /// One of the changes of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct OneChange<'r> {
+pub struct ContactChange<'r> {
     /// Names its contact.
     pub contact: u64,
     /// When it was made.
@@ -91,9 +91,9 @@ pub(crate) struct State<'a> {
     pub(crate) cseq: u32,
     pub(crate) call_id: [u8; 16],
     /// This record brings it; else it was there before.
-    pub(crate) fresh: bool,
+    pub(crate) is_new: bool,
     pub(crate) q: Option<u16>,
-    pub(crate) translated: bool,
+    pub(crate) is_translated: bool,
     pub(crate) reopen: bool,
     pub(crate) transport: Transport,
     pub(crate) peer: SocketAddr,
@@ -165,7 +165,7 @@ impl<'a> Record<'a> {
 
     /// Whether it has a binding.
     #[must_use]
-    pub const fn binds(&self) -> bool {
+    pub const fn has_bindings(&self) -> bool {
         self.count > 0
     }
 
@@ -177,7 +177,7 @@ impl<'a> Record<'a> {
 
     /// Whether it says changes of some contacts, which leave others as they are: of servers that share registrations.
     #[must_use]
-    pub const fn is_of_changes(&self) -> bool {
+    pub const fn is_change_set(&self) -> bool {
         self.kind == CHANGES
     }
 
@@ -187,18 +187,18 @@ impl<'a> Record<'a> {
     }
 
     /// Shows each of its changes.
-    pub fn for_each_change(&self, mut show: impl FnMut(OneChange<'_>)) {
+    pub fn for_each_change(&self, mut show: impl FnMut(ContactChange<'_>)) {
         let mut out = Vec::new();
         for state in self.states() {
             write_changes(&mut out, self.aor, core::iter::once(state), core::iter::empty());
             let (contact, expires_ms) = (state.parts.contact(), state.expires.div_ceil(1_000_000));
             let (version, uri) = (state.version, state.parts.uri);
-            show(OneChange { contact, version, expires_ms, uri, record: &out });
+            show(ContactChange { contact, version, expires_ms, uri, record: &out });
         }
         for removal in self.removals() {
             write_changes(&mut out, self.aor, core::iter::empty(), core::iter::once(removal));
             let Removal { contact, change } = removal;
-            show(OneChange { contact, version: change.version, expires_ms: 0, uri: &[], record: &out });
+            show(ContactChange { contact, version: change.version, expires_ms: 0, uri: &[], record: &out });
         }
     }
 
@@ -211,7 +211,7 @@ impl<'a> Record<'a> {
     /// When the last of its bindings expires, in milliseconds of store time, rounded up; 0 for a removal.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {
-        let marks = self.removals().map(|removal| removal.change.kept_until());
+        let marks = self.removals().map(|removal| removal.change.retained_until());
         let states = self.states().map(|state| state.expires).chain(marks);
         states.chain(self.refreshes().map(|refresh| refresh.expires)).max().unwrap_or(0).div_ceil(1_000_000)
     }
@@ -246,8 +246,8 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let base = base.and_then(Record::read);
     let newer = Record::read(newer);
-    if let (Some(base), Some(newer)) = (&base, newer.as_ref().filter(|newer| newer.is_of_changes())) {
-        join(base, newer, out);
+    if let (Some(base), Some(newer)) = (&base, newer.as_ref().filter(|newer| newer.is_change_set())) {
+        merge_changes(base, newer, out);
         return true;
     }
     let (Some(base), Some(refresh)) = (base, newer.filter(Record::is_refresh)) else {
@@ -282,12 +282,12 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 /// Writes the changes of both, of each contact the newest. What was never shared is older than what was.
-fn join(base: &Record<'_>, newer: &Record<'_>, out: &mut Vec<u8>) {
+fn merge_changes(base: &Record<'_>, newer: &Record<'_>, out: &mut Vec<u8>) {
     let stays = |contact: ContactKey, change: Change| {
-        newer.change_of(contact).is_none_or(|other| !matches!(other.order(change), Order::Replaces(_)))
+        newer.change_of(contact).is_none_or(|other| !matches!(other.resolve(change), Resolution::Replace(_)))
     };
     let comes = |contact: ContactKey, change: Change| {
-        base.change_of(contact).is_none_or(|other| matches!(change.order(other), Order::Replaces(_)))
+        base.change_of(contact).is_none_or(|other| matches!(change.resolve(other), Resolution::Replace(_)))
     };
     let states = base.states().filter(|state| stays(state.parts.contact(), state.change()));
     let states = states.chain(newer.states().filter(|state| comes(state.parts.contact(), state.change())));
@@ -359,8 +359,8 @@ pub(crate) fn write_refresh(out: &mut Vec<u8>, aor: &[u8], refreshes: impl Itera
     set_count(out, aor, count);
 }
 
-const FRESH: u8 = 1;
-const GIVEN_Q: u8 = 2;
+const IS_NEW: u8 = 1;
+const HAS_Q: u8 = 2;
 const TRANSLATED: u8 = 4;
 const REOPEN: u8 = 8;
 const CONNECTED: u8 = 16;
@@ -379,9 +379,9 @@ impl State<'_> {
 
     fn write(&self, out: &mut Vec<u8>) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags = flag(self.fresh, FRESH)
-            | flag(self.q.is_some(), GIVEN_Q)
-            | flag(self.translated, TRANSLATED)
+        let flags = flag(self.is_new, IS_NEW)
+            | flag(self.q.is_some(), HAS_Q)
+            | flag(self.is_translated, TRANSLATED)
             | flag(self.reopen, REOPEN)
             | flag(self.connection.is_some(), CONNECTED)
             | flag(self.peer.is_ipv6(), PEER_V6)
@@ -413,7 +413,7 @@ impl State<'_> {
     }
 
     pub(crate) const fn change(&self) -> Change {
-        Change { version: self.version, call: Call { id: self.call_id, cseq: self.cseq }, binds: true }
+        Change { version: self.version, call: RegisterSequence { id: self.call_id, cseq: self.cseq }, is_binding: true }
     }
 }
 
@@ -451,7 +451,11 @@ impl Parts<'_> {
 /// versions of the program.
 pub(crate) fn contact_key(aor: &[u8], uri: &[u8], instance: &[u8], reg_id: u32) -> ContactKey {
     let key = TagKey::new([0; 16]);
-    if reg_id == 0 { key.hash64(&[aor, uri]) } else { key.hash64(&[aor, &folded(instance), &reg_id.to_be_bytes()]) }
+    if reg_id == 0 {
+        key.hash64(&[aor, uri])
+    } else {
+        key.hash64(&[aor, &canonicalize(instance), &reg_id.to_be_bytes()])
+    }
 }
 
 fn put_text16(out: &mut Vec<u8>, text: &[u8]) {
@@ -524,7 +528,7 @@ impl<'a> Reader<'a> {
     fn removal(&mut self) -> Option<Removal> {
         let (contact, cseq, id) = (self.number64()?, self.number32()?, self.take()?);
         let version = Version::from_bits(self.number64()?);
-        Some(Removal { contact, change: Change { version, call: Call { id, cseq }, binds: false } })
+        Some(Removal { contact, change: Change { version, call: RegisterSequence { id, cseq }, is_binding: false } })
     }
 
     fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>> {
@@ -532,7 +536,7 @@ impl<'a> Reader<'a> {
         let [flags, transport] = self.take()?;
         let q = self.number16()?;
         let is_set = |flag: u8| flags & flag != 0;
-        let q = is_set(GIVEN_Q).then_some(q);
+        let q = is_set(HAS_Q).then_some(q);
         let peer = self.address(is_set(PEER_V6))?;
         let id = ListenerId(self.number16()?);
         let listener = Listener { id, address: self.address(is_set(LISTENER_V6))? };
@@ -546,12 +550,12 @@ impl<'a> Reader<'a> {
             expires,
             cseq,
             call_id,
-            fresh: is_set(FRESH),
+            is_new: is_set(IS_NEW),
             q: match q {
                 Some(1001..) => return None,
                 q => q,
             },
-            translated: is_set(TRANSLATED),
+            is_translated: is_set(TRANSLATED),
             reopen: is_set(REOPEN),
             transport: *TRANSPORTS.get(usize::from(transport))?,
             peer,

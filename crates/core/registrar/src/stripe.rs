@@ -4,32 +4,32 @@ use core::hash::BuildHasher as _;
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::map::Seeded;
+use strowger_foundation::map::SeededState;
 use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{ConnId, ShardId, Timestamp};
 
-use crate::binding::{Binding, Links, Place, Preference};
-use crate::chunks::Chunks;
+use crate::binding::{Binding, Links, PackedFlow, Preference};
+use crate::chunked_vec::ChunkedVec;
 use crate::connections::Connections;
 use crate::expiries::Expiries;
-use crate::ground::{Ground, Origin};
+use crate::gruu::{GruuKey, instance_hash};
 use crate::index::Index;
-use crate::instance::{GruuKey, instance_hash};
-use crate::locations::{BindingView, KeepAliveDue};
-use crate::piece::Piece;
-use crate::plan::{Call, Indices};
+use crate::locations::{BindingView, PendingKeepAlive};
+use crate::plan::{Indices, RegisterSequence};
 use crate::policy::{KeepAlive, Policy};
 use crate::record::{self, Record, State};
+use crate::record_buffer::RecordBuffer;
+use crate::record_context::{Origin, RecordContext};
 use crate::text::Parts;
 use crate::version::Version;
-use crate::versions::Versions;
-use crate::wheel::{Key, Wheel};
+use crate::version_table::VersionTable;
+use crate::wheel::{BindingKey, Wheel};
 
 /// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
 const KEEP_ALIVES_PER_POLL: usize = 64;
 
 /// Bindings whose states are copied while the stripe is locked.
-const BINDINGS_OF_A_PIECE: u32 = 256;
+const BINDINGS_PER_COPY: u32 = 256;
 
 /// Bindings whose expiry is put off in one step at most, because they were refreshed.
 const MOVES_PER_EXPIRE: usize = 256;
@@ -37,27 +37,27 @@ const MOVES_PER_EXPIRE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Stripe {
     pub(crate) index: Index,
-    pub(crate) bindings: Chunks<Binding>,
+    pub(crate) bindings: ChunkedVec<Binding>,
     connections: Connections,
     expiries: Expiries,
     keep_alives: Wheel,
     addresses: usize,
     pub(crate) serial: u32,
     keep_alive_interval: Option<Duration>,
-    pub(crate) hasher: Seeded,
+    pub(crate) hasher: SeededState,
     /// What a record is written into that nobody keeps.
     pub(crate) scratch: Vec<u8>,
     /// Of what is shared with other servers.
-    pub(crate) versions: Versions,
+    pub(crate) versions: VersionTable,
     /// The latest version that a change got instead of its own.
     pub(crate) restamped: Version,
 }
 
 impl Stripe {
-    pub(crate) fn new(hasher: Seeded) -> Self {
+    pub(crate) fn new(hasher: SeededState) -> Self {
         Self {
             index: Index::new(),
-            bindings: Chunks::new(),
+            bindings: ChunkedVec::new(),
             connections: Connections::new(hasher.clone()),
             hasher,
             expiries: Expiries::new(),
@@ -66,7 +66,7 @@ impl Stripe {
             serial: 0,
             keep_alive_interval: None,
             scratch: Vec::new(),
-            versions: Versions::default(),
+            versions: VersionTable::default(),
             restamped: Version::NONE,
         }
     }
@@ -80,9 +80,14 @@ impl Stripe {
     }
 
     /// The bindings of `aor` that have not expired: by falling q, among equals the newest first.
-    pub(crate) fn current<'s>(&'s self, now: Timestamp, aor: &'s [u8], hash: u32) -> SmallVec<[&'s Binding; 8]> {
+    pub(crate) fn current_bindings<'s>(
+        &'s self,
+        now: Timestamp,
+        aor: &'s [u8],
+        hash: u32,
+    ) -> SmallVec<[&'s Binding; 8]> {
         let mut current: SmallVec<[&Binding; 8]> = SmallVec::new();
-        for (_, binding) in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
+        for (_, binding) in self.bindings_of(aor, hash).filter(|(_, binding)| now < binding.expires) {
             current.push(binding);
         }
         if current.len() > 1 {
@@ -92,17 +97,17 @@ impl Stripe {
     }
 
     /// Makes of an address what `record` says.
-    pub(crate) fn put(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+    pub(crate) fn put(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
-        if record.is_of_changes() || ground.version != Version::NONE {
+        if record.is_change_set() || ground.version != Version::NONE {
             self.put_changes(ground, hash, record, origin);
             return self.shrink(now);
         }
         for refresh in record.refreshes() {
             let is = |(_, binding): &(u32, &Binding)| binding.text.parts().fingerprint() == refresh.fingerprint;
-            let known = self.of(aor, hash).find(is).map(|(index, _)| index);
+            let known = self.bindings_of(aor, hash).find(is).map(|(index, _)| index);
             let expires = ground.process_time(refresh.expires);
-            if let Some(index) = known.filter(|_| origin.is_current() || now < expires) {
+            if let Some(index) = known.filter(|_| origin.is_local() || now < expires) {
                 self.touch(now, index, expires, refresh.cseq);
             }
         }
@@ -112,24 +117,24 @@ impl Stripe {
         self.shrink(now);
     }
 
-    fn put_state(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+    fn put_state(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
         // What the record found there stays if it still is, and does not come back if it is gone.
         let stays = |binding: &Binding| {
             let parts = binding.text.parts();
-            origin.is_current()
+            origin.is_local()
                 && now < binding.expires
-                && record.states().any(|state| !state.fresh && state.parts.same_binding(&parts))
+                && record.states().any(|state| !state.is_new && state.parts.same_binding(&parts))
         };
         let mut replaced: Indices =
-            self.of(aor, hash).filter(|(_, binding)| !stays(binding)).map(|(index, _)| index).collect();
-        for state in record.states().filter(|state| state.fresh || !origin.is_current()) {
-            let Some((flow, expires)) = origin.admit(ground, &state) else { continue };
-            let written = Written {
+            self.bindings_of(aor, hash).filter(|(_, binding)| !stays(binding)).map(|(index, _)| index).collect();
+        for state in record.states().filter(|state| state.is_new || !origin.is_local()) {
+            let Some((flow, expires)) = origin.resolve(ground, &state) else { continue };
+            let written = BindingContents {
                 parts: state.parts,
-                call: Call { id: state.call_id, cseq: state.cseq },
+                call: RegisterSequence { id: state.call_id, cseq: state.cseq },
                 expires,
-                place: Place::new(&flow, Preference::new(state.q, state.translated)),
+                place: PackedFlow::new(&flow, Preference::new(state.q, state.is_translated)),
             };
             // The binding with the same text is written over without allocating, else any that goes.
             let same = |index: &u32| self.bindings.get(*index).is_some_and(|b| b.text.parts() == written.parts);
@@ -149,8 +154,8 @@ impl Stripe {
     /// Gives the epoch of what was written to all bindings of its instance.
     pub(crate) fn share_epoch(&mut self, hash: u32, written: &Parts<'_>) {
         let stale: Indices = self
-            .of(written.aor, hash)
-            .filter(|(_, binding)| binding.is_of(written.instance) && binding.text.epoch() != written.epoch)
+            .bindings_of(written.aor, hash)
+            .filter(|(_, binding)| binding.has_instance(written.instance) && binding.text.epoch() != written.epoch)
             .map(|(index, _)| index)
             .collect();
         for index in stale {
@@ -161,13 +166,20 @@ impl Stripe {
     }
 
     /// Removes the bindings that go with `connection`. Of those that are shared it puts the changes into `piece`.
-    pub(crate) fn disconnect(&mut self, ground: &Ground<'_>, connection: ConnId, piece: &mut Piece) -> usize {
+    pub(crate) fn disconnect(
+        &mut self,
+        ground: &RecordContext<'_>,
+        connection: ConnId,
+        piece: &mut RecordBuffer,
+    ) -> usize {
         let now = ground.now;
         let mut gone = self.connections.candidates(connection);
-        gone.retain(|index| self.bindings.get(*index).is_some_and(|binding| binding.bound() == Some(connection)));
+        gone.retain(|index| {
+            self.bindings.get(*index).is_some_and(|binding| binding.bound_connection() == Some(connection))
+        });
         let removed = gone.len();
         if ground.version != Version::NONE {
-            self.tell_of_removal(ground, &gone, piece);
+            self.write_removals(ground, &gone, piece);
         }
         // From the back, so that what moves into a hole is never one that is still to go.
         gone.sort_unstable_by(|a, b| b.cmp(a));
@@ -179,8 +191,8 @@ impl Stripe {
     }
 
     /// Removes all bindings of `aor`, those too that have expired and were not yet let go.
-    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
-        let all: Indices = self.of(aor, hash).map(|(index, _)| index).collect();
+    pub(crate) fn remove_address(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
+        let all: Indices = self.bindings_of(aor, hash).map(|(index, _)| index).collect();
         let removed = all.len();
         self.remove_all(all);
         self.shrink(now);
@@ -188,13 +200,13 @@ impl Stripe {
     }
 
     /// Works off at most `limit` expiries.
-    pub(crate) fn expire(&mut self, ground: &Ground<'_>, limit: usize) -> usize {
+    pub(crate) fn expire(&mut self, ground: &RecordContext<'_>, limit: usize) -> usize {
         let now = ground.now;
         let (mut expired, mut moves) = (0, MOVES_PER_EXPIRE);
         while expired < limit
             && let Some(index) = self.expiries.poll(&mut self.bindings, now, &mut moves)
         {
-            self.mark_expired(ground, index);
+            self.leave_tombstone(ground, index);
             self.remove(index);
             expired += 1;
         }
@@ -213,15 +225,19 @@ impl Stripe {
         expiry.into_iter().chain(keep_alive).min()
     }
 
-    pub(crate) fn poll_keep_alive(&mut self, now: Timestamp) -> Option<KeepAliveDue> {
+    pub(crate) fn poll_keep_alive(&mut self, now: Timestamp) -> Option<PendingKeepAlive> {
         for _ in 0..KEEP_ALIVES_PER_POLL {
             let key = self.keep_alives.poll_expired(now)?;
             let interval = self.keep_alive_interval;
             let Some(binding) = self.find(key).and_then(|index| self.bindings.get_mut(index)) else { continue };
             binding.keep_alive = TimerId::NEVER;
             let Some(interval) = interval.filter(|_| now < binding.expires) else { continue };
-            binding.keep_alive = self.keep_alives.insert(next_turn(now, interval, key.hash), key);
-            return Some(KeepAliveDue { flow: binding.flow(), uri: binding.uri().into(), aor: binding.aor().into() });
+            binding.keep_alive = self.keep_alives.insert(next_keep_alive(now, interval, key.hash), key);
+            return Some(PendingKeepAlive {
+                flow: binding.flow(),
+                uri: binding.uri().into(),
+                aor: binding.aor().into(),
+            });
         }
         None
     }
@@ -233,10 +249,10 @@ impl Stripe {
             f(BindingView {
                 aor: binding.aor(),
                 uri: binding.uri(),
-                q: binding.place.preference.q(),
+                q: binding.packed_flow.preference.q(),
                 expires_in_s: binding.expires_in_s(now),
                 flow: binding.flow(),
-                translated: binding.place.preference.is_translated(),
+                is_translated: binding.packed_flow.preference.is_translated(),
                 instance: binding.instance(),
                 reg_id: binding.reg_id(),
                 path: binding.text.path(),
@@ -248,13 +264,13 @@ impl Stripe {
     /// Puts the whole states of the addresses of some bindings into `piece`: of those at the highest indices below `top`. Gives
     /// back the lowest, which is the next call's `top`; 0 at the end. A binding that has not come up yet never gets above `top`,
     /// for what is removed leaves its place to one from the end.
-    pub(crate) fn copy_states(&self, ground: &Ground<'_>, top: u32, piece: &mut Piece) -> u32 {
+    pub(crate) fn copy_states(&self, ground: &RecordContext<'_>, top: u32, piece: &mut RecordBuffer) -> u32 {
         let top = top.min(u32::try_from(self.bindings.len()).unwrap_or(u32::MAX));
-        let bottom = top.saturating_sub(BINDINGS_OF_A_PIECE);
+        let bottom = top.saturating_sub(BINDINGS_PER_COPY);
         for index in (bottom..top).rev() {
             let Some(binding) = self.bindings.get(index) else { continue };
             let aor = binding.aor();
-            let current = self.of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
+            let current = self.bindings_of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
             let mut current: SmallVec<[_; 8]> = current.collect();
             // An address comes up with each of its bindings; once a piece is enough.
             if current.is_empty() || current.iter().any(|(other, _)| (index + 1..top).contains(other)) {
@@ -284,11 +300,11 @@ impl Stripe {
             assert_eq!(place(binding.aor()), (owner, binding.hash), "a binding in its place");
             assert_eq!(self.find(binding.key()), Some(index), "one name each");
             let same = |b: &Binding| match binding.reg_id() {
-                Some(reg_id) => b.reg_id() == Some(reg_id) && b.is_of(binding.instance()),
+                Some(reg_id) => b.reg_id() == Some(reg_id) && b.has_instance(binding.instance()),
                 None => b.reg_id().is_none() && b.uri() == binding.uri(),
             };
-            assert!(self.of(binding.aor(), binding.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
-            if let Some(connection) = binding.bound() {
+            assert!(self.bindings_of(binding.aor(), binding.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
+            if let Some(connection) = binding.bound_connection() {
                 bound += 1;
                 assert!(self.connections.candidates(connection).contains(&index), "a bound one goes with its own");
             }
@@ -301,17 +317,17 @@ impl Stripe {
     }
 
     /// A binding as a record says it.
-    pub(crate) fn state<'b>(&self, ground: &Ground<'_>, binding: &'b Binding) -> State<'b> {
-        let call = Call { id: binding.call_id, cseq: binding.cseq };
+    pub(crate) fn state<'b>(&self, ground: &RecordContext<'_>, binding: &'b Binding) -> State<'b> {
+        let call = RegisterSequence { id: binding.call_id, cseq: binding.cseq };
         let expires = ground.store_time(binding.expires);
         let parts = binding.text.parts();
         let version = if self.versions.is_empty() { Version::NONE } else { self.versions.of(parts.contact()) };
-        let state = ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false);
+        let state = ground.state(parts, call, expires, &binding.flow(), binding.packed_flow.preference, false);
         State { version, ..state }
     }
 
     /// Writes over the binding at `index`, or a new one.
-    pub(crate) fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &Written<'_>) {
+    pub(crate) fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &BindingContents<'_>) {
         let index = match index {
             Some(index) => self.overwrite(index, new),
             None => self.add(hash, new),
@@ -321,23 +337,23 @@ impl Stripe {
         }
     }
 
-    fn overwrite(&mut self, index: u32, new: &Written<'_>) -> Option<u32> {
+    fn overwrite(&mut self, index: u32, new: &BindingContents<'_>) -> Option<u32> {
         let old = self.bindings.get_mut(index)?;
-        let bound = old.bound();
+        let bound = old.bound_connection();
         if old.text.parts() != new.parts {
             old.text = new.parts.to_text();
         }
         old.call_id = new.call.id;
-        old.place = new.place;
-        let now_bound = old.bound();
+        old.packed_flow = new.place;
+        let now_bound = old.bound_connection();
         self.connections.remove(bound, index);
         self.connections.insert(now_bound, index);
         Some(index)
     }
 
     /// A binding that is to be touched yet: only then its serial is its own.
-    fn add(&mut self, hash: u32, new: &Written<'_>) -> Option<u32> {
-        if self.of(new.parts.aor, hash).next().is_none() {
+    fn add(&mut self, hash: u32, new: &BindingContents<'_>) -> Option<u32> {
+        if self.bindings_of(new.parts.aor, hash).next().is_none() {
             self.addresses += 1;
         }
         let index = u32::try_from(self.bindings.len()).ok()?;
@@ -349,12 +365,12 @@ impl Stripe {
             links: Links::default(),
             keep_alive: TimerId::NEVER,
             hash,
-            born: serial,
+            first_serial: serial,
             cseq: new.call.cseq,
             serial,
-            place: new.place,
+            packed_flow: new.place,
         };
-        self.connections.insert(binding.bound(), index);
+        self.connections.insert(binding.bound_connection(), index);
         self.bindings.push(binding);
         self.index.insert(hash, index);
         self.expiries.insert(&mut self.bindings, index);
@@ -372,7 +388,7 @@ impl Stripe {
         // A turn that is armed stays: it depends on the address, not on when it registers.
         match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
             Some(interval) if binding.keep_alive == TimerId::NEVER => {
-                let turn = next_turn(now, interval, binding.hash);
+                let turn = next_keep_alive(now, interval, binding.hash);
                 binding.keep_alive = self.keep_alives.insert(turn, binding.key());
             }
             Some(_) => {}
@@ -401,27 +417,27 @@ impl Stripe {
         self.expiries.remove(&mut self.bindings, index);
         let Some(gone) = self.bindings.swap_remove(index) else { return };
         if !self.versions.is_empty() {
-            self.versions.forget(gone.text.parts().contact());
+            self.versions.remove(gone.text.parts().contact());
         }
         self.index.remove(gone.hash, index);
-        self.connections.remove(gone.bound(), index);
+        self.connections.remove(gone.bound_connection(), index);
         self.keep_alives.cancel(gone.keep_alive);
         if let Some(moved) = self.bindings.get(index) {
-            self.index.shift(moved.hash, last, index);
-            self.connections.shift(moved.bound(), last, index);
-            self.expiries.shift(&mut self.bindings, index);
+            self.index.relocate(moved.hash, last, index);
+            self.connections.relocate(moved.bound_connection(), last, index);
+            self.expiries.relocate(&mut self.bindings, index);
         }
-        if self.of(gone.aor(), gone.hash).next().is_none() {
+        if self.bindings_of(gone.aor(), gone.hash).next().is_none() {
             self.addresses -= 1;
         }
     }
 
-    fn find(&self, key: Key) -> Option<u32> {
+    fn find(&self, key: BindingKey) -> Option<u32> {
         self.index.of(key.hash).find(|index| self.bindings.get(*index).is_some_and(|binding| binding.key() == key))
     }
 
     /// The bindings of the address with this hash that has an instance with that one; not in order.
-    pub(crate) fn of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
+    pub(crate) fn bindings_of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
         let hash = low_half(key.aor);
         self.index
             .of(hash)
@@ -431,7 +447,7 @@ impl Stripe {
             .filter(move |binding| key.instance != 0 && instance_hash(binding.instance()) == key.instance)
     }
 
-    pub(crate) fn of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
+    pub(crate) fn bindings_of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
         self.index
             .of(hash)
             .filter_map(|index| self.bindings.get(index).map(|binding| (index, binding)))
@@ -452,7 +468,7 @@ impl Stripe {
             let Some(binding) = self.bindings.get_mut(index) else { continue };
             let armed = binding.keep_alive != TimerId::NEVER;
             binding.keep_alive = match interval.filter(|_| armed) {
-                Some(interval) => self.keep_alives.insert(next_turn(now, interval, binding.hash), binding.key()),
+                Some(interval) => self.keep_alives.insert(next_keep_alive(now, interval, binding.hash), binding.key()),
                 None => TimerId::NEVER,
             };
         }
@@ -460,15 +476,15 @@ impl Stripe {
 }
 
 /// What a binding becomes.
-pub(crate) struct Written<'w> {
+pub(crate) struct BindingContents<'w> {
     pub(crate) parts: Parts<'w>,
-    pub(crate) call: Call,
+    pub(crate) call: RegisterSequence,
     pub(crate) expires: Timestamp,
-    pub(crate) place: Place,
+    pub(crate) place: PackedFlow,
 }
 
 /// The moment of the next interval that belongs to `hash`.
-fn next_turn(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
+fn next_keep_alive(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
     let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     let phase = u64::try_from((u128::from(interval) * u128::from(hash)) >> 32).unwrap_or(0);
     let begun = now.as_nanos().saturating_sub(phase) / interval;

@@ -3,10 +3,10 @@
 use smallvec::SmallVec;
 use strowger_message::{HeaderName, Message, NameAddr, Uri, parse_decimal, parse_q};
 
-use crate::instance::{MAX_INSTANCE_LEN, read_instance, same_instance};
+use crate::gruu::{MAX_INSTANCE_LEN, read_instance, same_instance};
 use crate::record::contact_key;
 use crate::refusal::Refusal;
-use crate::versions::ContactKey;
+use crate::version_table::ContactKey;
 
 /// Contacts that one REGISTER may carry; each is compared with every other, so the number is bounded whatever the policy.
 pub const MAX_CONTACTS_IN_REGISTER: usize = 128;
@@ -32,7 +32,7 @@ pub struct Update<'a> {
     /// What the client says to support.
     pub supported: Supported,
     /// No proxy is between the client and us.
-    pub first_hop: bool,
+    pub is_first_hop: bool,
     /// What to do.
     pub kind: UpdateKind<'a>,
 }
@@ -126,7 +126,7 @@ impl<'a> Update<'a> {
             }
         };
         let (call_id, cseq) = (message.call_id(), message.cseq().number);
-        Ok(Self { call_id, cseq, path, supported, first_hop, kind })
+        Ok(Self { call_id, cseq, path, supported, is_first_hop: first_hop, kind })
     }
 
     //= rfc5626#6

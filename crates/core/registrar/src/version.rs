@@ -88,7 +88,7 @@ impl VersionClock {
     }
 
     /// Has seen a version.
-    pub(crate) fn note(&self, version: Version) {
+    pub(crate) fn observe(&self, version: Version) {
         self.last.fetch_max(version.0 >> MEMBER_BITS, Ordering::Relaxed);
     }
 }
@@ -111,7 +111,7 @@ mod tests {
             last = next;
         }
         let ahead = VersionClock::default().next(9_000_000, member(2));
-        clock.note(ahead);
+        clock.observe(ahead);
         let next = clock.next(1_002, member(1));
         assert!(next > ahead && next.millis() == 9_000_000);
     }

@@ -16,7 +16,7 @@ const fn is_sparse(len: usize, peak: usize) -> bool {
 
 /// Names a binding as long as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct BindingKey {
     pub(crate) hash: u32,
     pub(crate) born: u32,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Key {
 /// The timers of one kind. Once three quarters of them are gone the owner makes a new wheel and arms what is left.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    timers: TimerWheel<Key>,
+    timers: TimerWheel<BindingKey>,
     peak: usize,
     is_changed: bool,
 }
@@ -38,7 +38,7 @@ impl Wheel {
         Self { timers, peak: 0, is_changed: true }
     }
 
-    pub(crate) fn insert(&mut self, at: Timestamp, key: Key) -> TimerId {
+    pub(crate) fn insert(&mut self, at: Timestamp, key: BindingKey) -> TimerId {
         let id = self.timers.insert(at, key);
         self.peak = self.peak.max(self.timers.len());
         self.is_changed = true;
@@ -49,7 +49,7 @@ impl Wheel {
         self.is_changed |= self.timers.cancel(id).is_some();
     }
 
-    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Key> {
+    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<BindingKey> {
         self.is_changed = true;
         self.timers.poll_expired(now)
     }

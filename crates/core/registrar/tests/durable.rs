@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_registrar::model::Model;
 use strowger_registrar::record::merge;
-use strowger_registrar::{Applied, Locations, Policy, Record, Target, Update, UpdateKind};
+use strowger_registrar::{ContactTarget, Locations, Policy, Record, Update, UpdateCounts, UpdateKind};
 
 /// Store time when the first process began, in nanoseconds.
 const BEGAN: u64 = 1_700_000_000_000_000_000;
@@ -41,12 +41,12 @@ impl Store {
 
     /// The table of a process that begins at `now` of the one before, `passed` after its own zero.
     fn restart(&self, now: Timestamp, stripes: u16, seed: u64, passed: Timestamp) -> Locations {
-        let locations = Locations::new(stripes, seed).listening_at(listeners()).awaiting();
-        locations.begin(BEGAN + now.as_nanos() - passed.as_nanos());
+        let locations = Locations::new(stripes, seed).with_listeners(listeners()).with_pending_source();
+        locations.set_store_origin(BEGAN + now.as_nanos() - passed.as_nanos());
         for bytes in self.0.values() {
             locations.restore(passed, &Policy::default(), &Record::parse(bytes).expect("a record"));
         }
-        locations.complete();
+        locations.complete_source();
         locations.check_invariants();
         locations
     }
@@ -65,18 +65,18 @@ fn stage(
 }
 
 /// What a restart leaves of a target: its connections are closed.
-fn after_restart(target: &Target) -> Option<Target> {
+fn after_restart(target: &ContactTarget) -> Option<ContactTarget> {
     let Flow { listener, transport, reopen, peer, connection } = target.flow;
     let lives = connection.is_none() || reopen;
-    lives.then(|| Target { flow: Flow::new(listener, transport, peer), ..target.clone() })
+    lives.then(|| ContactTarget { flow: Flow::new(listener, transport, peer), ..target.clone() })
 }
 
 proptest! {
     #[test]
     fn a_restart_brings_back_what_was_kept(seed in any::<u64>(), stripes in 1u16..5, steps in prop::collection::vec(step(), 1..60)) {
         let policy = Policy { max_contacts: 4, ..Policy::default() };
-        let locations = Locations::new(3, seed).listening_at(listeners());
-        locations.begin(BEGAN);
+        let locations = Locations::new(3, seed).with_listeners(listeners());
+        locations.set_store_origin(BEGAN);
         let (mut model, mut store, mut now) = (Model::default(), Store::default(), at_s(100));
         for step in steps {
             match step {
@@ -134,7 +134,7 @@ proptest! {
     }
 }
 
-fn targets(locations: &Locations, now: Timestamp, user: u8) -> Vec<Target> {
+fn targets(locations: &Locations, now: Timestamp, user: u8) -> Vec<ContactTarget> {
     let mut targets = Vec::new();
     locations.lookup(now, &aor(user), &mut targets);
     targets
@@ -270,8 +270,8 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
     let good = key(&table.locations, at_s(2));
     assert_ne!(ended, good);
 
-    let restarted = Locations::new(4, 7).listening_at([listeners()[0]]);
-    restarted.begin(0);
+    let restarted = Locations::new(4, 7).with_listeners([listeners()[0]]);
+    restarted.set_store_origin(0);
     restarted.restore(at_s(3), &table.policy, &Record::parse(&whole).expect("a record"));
     let reached = |key| {
         let mut targets = Vec::new();
@@ -284,13 +284,13 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
 fn a_listener_that_moved_is_found_by_its_kind() {
     let (table, _) = three();
     let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
-    let locations = Locations::new(1, 7).listening_at([(Transport::Udp, address("192.0.2.100:5060"))]);
+    let locations = Locations::new(1, 7).with_listeners([(Transport::Udp, address("192.0.2.100:5060"))]);
     let record =
         stage(&locations, at_s(1), AOR, &table.policy, &table.source, &register("x", 1, "Contact: <sip:a@192.0.2.1>"));
     let record = record.expect("taken");
     let listener_after = |listeners: &[(Transport, &str)]| {
         let listeners = listeners.iter().map(|(transport, text)| (*transport, address(text)));
-        let restarted = Locations::new(1, 7).listening_at(listeners);
+        let restarted = Locations::new(1, 7).with_listeners(listeners);
         restarted.restore(at_s(1), &table.policy, &Record::parse(&record).expect("a record"));
         let mut targets = Vec::new();
         restarted.lookup(at_s(1), AOR, &mut targets);
@@ -306,7 +306,7 @@ fn a_listener_that_moved_is_found_by_its_kind() {
 
 #[test]
 fn who_asks_for_nothing_leaves_no_record() {
-    let locations = Locations::new(1, 7).listening_at(listeners());
+    let locations = Locations::new(1, 7).with_listeners(listeners());
     let from = source("192.0.2.1:5060");
     let known = register("1", 1, "Contact: <sip:a@192.0.2.1>");
     let record = stage(&locations, at_s(1), &aor(0), &Policy::default(), &from, &known).expect("a record");
@@ -315,7 +315,7 @@ fn who_asks_for_nothing_leaves_no_record() {
         let update = Update { kind: UpdateKind::Contacts(Default::default()), ..update.expect("well formed") };
         let mut record = b"of before".to_vec();
         let staged = locations.stage(at_s(2), &aor(0), &Policy::default(), &from, &update, &mut record);
-        assert_eq!((staged, record.len()), (Ok(Applied::default()), 0));
+        assert_eq!((staged, record.len()), (Ok(UpdateCounts::default()), 0));
     });
     assert_eq!(locations.len(), 1);
 }

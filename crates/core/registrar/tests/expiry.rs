@@ -42,7 +42,7 @@ fn register(locations: &Locations, number: u32) -> bool {
         cseq: 1,
         path: SmallVec::new(),
         supported: Supported::default(),
-        first_hop: true,
+        is_first_hop: true,
         kind: UpdateKind::Contacts([contact].into_iter().collect()),
     };
     let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));

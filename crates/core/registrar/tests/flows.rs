@@ -5,7 +5,7 @@ mod common;
 use common::{AOR, Table, at_s, over, read, register, register_through, source};
 use strowger_foundation::{ConnId, Flow, ShardId};
 use strowger_message::Status;
-use strowger_registrar::{GruuKey, GruuText, Nat, Refusal, Target};
+use strowger_registrar::{ContactTarget, GruuKey, GruuText, Nat, Refusal};
 
 const DESK: &str = "+sip.instance=\"<urn:uuid:0000-DE5C>\"";
 const SOFT: &str = "+sip.instance=\"<urn:uuid:0000-50F7>\"";
@@ -120,7 +120,7 @@ fn behind_a_proxy_flows_need_its_help() {
     let (uses, target, echo) = apply(&format!("{contact}|{outbound}")).expect("taken");
     assert!(uses && echo.ends_with("reg-id=1"), "{echo}");
     assert_eq!(target.path.as_slice(), outbound.strip_prefix("Path: ").expect("it is").as_bytes());
-    assert!(!target.translated, "the path leads there");
+    assert!(!target.is_translated, "the path leads there");
 
     let ignored = format!("Contact: <sip:a@10.0.0.1>;{DESK};reg-id=1|{wrong}");
     let (uses, _, echo) = apply(&ignored).expect("without `Supported: outbound` reg-id is passed over");
@@ -135,7 +135,11 @@ fn paths_are_kept_in_order_and_leave_the_reference_alone() {
         .expect("taken");
     let target = &table.lookup(at_s(0))[0];
     assert_eq!(target.path.as_slice(), b"<sip:p1;lr>;x=1, <sip:p2;lr>, <sip:p3;lr>");
-    assert_eq!((target.flow.connection, target.translated), (None, false), "a proxy's connection is not the phone's");
+    assert_eq!(
+        (target.flow.connection, target.is_translated),
+        (None, false),
+        "a proxy's connection is not the phone's"
+    );
     assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1), |_| {}), 0);
     table.register(at_s(1), "a", 2, "Contact: <sip:a@10.0.0.1>").expect("without a path");
     assert!(table.lookup(at_s(1))[0].path.is_empty());
@@ -150,11 +154,11 @@ fn paths_are_kept_in_order_and_leave_the_reference_alone() {
     assert_eq!(table.register(at_s(2), "a", 3, &long), Err(Refusal::BadRequest("Path Too Long")));
     table.policy.nat = Nat::Always;
     table.register(at_s(3), "a", 4, "Contact: <sip:a@10.0.0.1>|Path: <sip:p1;lr>").expect("taken");
-    assert!(!table.lookup(at_s(3))[0].translated);
+    assert!(!table.lookup(at_s(3))[0].is_translated);
 }
 
 /// What a phone over a stream is reached by.
-fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> Target {
+fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> ContactTarget {
     let mut table = Table { source: over(conn(1), peer), ..Table::new() };
     table.policy.nat = nat;
     table.source.via_sent_by_matches = via_matches;
@@ -186,9 +190,9 @@ fn over_a_stream_a_binding_goes_with_its_connection_or_outlives_it() {
         (Nat::Never, true, "<sip:a@name>", again(peer), false),
     ] {
         let target = reached(nat, peer, via_matches, contact);
-        assert_eq!((target.flow, target.translated), (expected, translated), "{nat:?} {contact}");
+        assert_eq!((target.flow, target.is_translated), (expected, translated), "{nat:?} {contact}");
         let target = reached(nat, peer, via_matches, &format!("{contact};{DESK};reg-id=3"));
-        assert_eq!((target.flow, target.translated), (flow, true), "a registered flow: {nat:?} {contact}");
+        assert_eq!((target.flow, target.is_translated), (flow, true), "a registered flow: {nat:?} {contact}");
     }
     let target = reached(Nat::Auto, "[2001:db8::7]:40000", true, "<sip:a@[2001:db8::7]>");
     assert_eq!(target.flow.peer, "[2001:db8::7]:5060".parse().expect("an address"));
@@ -202,7 +206,7 @@ fn behind_a_proxy_without_path_its_connection_takes_nobody_along() {
     });
     assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1), |_| {}), 0);
     let target = &table.lookup(at_s(0))[0];
-    assert!(target.translated && target.flow.reopen && target.flow.connection == Some(conn(1)));
+    assert!(target.is_translated && target.flow.reopen && target.flow.connection == Some(conn(1)));
 }
 
 #[test]
@@ -261,14 +265,14 @@ fn gruus(table: &Table, now: u64) -> (Vec<String>, Vec<GruuKey>) {
 }
 
 fn by_temporary(table: &Table, now: u64, key: &GruuKey) -> Option<Vec<String>> {
-    let mut targets: Vec<Target> = Vec::new();
+    let mut targets: Vec<ContactTarget> = Vec::new();
     let aor = table.locations.lookup_temporary(at_s(now), key, &mut targets)?;
     assert_eq!(&aor[..], AOR);
     Some(targets.iter().map(|target| String::from_utf8_lossy(&target.uri).into_owned()).collect())
 }
 
 fn by_public(table: &Table, now: u64, gr: &str) -> Vec<String> {
-    let mut targets: Vec<Target> = Vec::new();
+    let mut targets: Vec<ContactTarget> = Vec::new();
     table.locations.lookup_instance(at_s(now), AOR, gr.as_bytes(), &mut targets);
     targets.iter().map(|target| String::from_utf8_lossy(&target.uri).into_owned()).collect()
 }

@@ -4,11 +4,11 @@ mod common;
 
 use common::{Table, at_s, read, register};
 use strowger_foundation::{ShardId, Timestamp};
-use strowger_registrar::{KeepAlive, KeepAliveDue, Locations};
+use strowger_registrar::{KeepAlive, Locations, PendingKeepAlive};
 
 const BEHIND: &str = "Contact: <sip:a@10.0.0.1>;expires=7200";
 
-fn due(locations: &Locations, now: Timestamp) -> Vec<KeepAliveDue> {
+fn due(locations: &Locations, now: Timestamp) -> Vec<PendingKeepAlive> {
     let mut due = Vec::new();
     loop {
         due.extend(core::iter::from_fn(|| locations.poll_keep_alive(now, ShardId(0))));
@@ -101,8 +101,8 @@ fn they_do_not_bunch() {
 fn forgetting_a_user_leaves_the_turns_of_the_others_alone() {
     let table = Table::new();
     table.register(at_s(100), "a", 1, BEHIND).expect("valid");
-    table.locations.forget(at_s(110), b"bob@example.com", &mut Vec::new());
+    table.locations.remove_address(at_s(110), b"bob@example.com", &mut Vec::new());
     assert_eq!(turns(&table, at_s(110), at_s(400)).len(), 10, "one each 30 s");
-    table.locations.forget(at_s(400), common::AOR, &mut Vec::new());
+    table.locations.remove_address(at_s(400), common::AOR, &mut Vec::new());
     assert!(turns(&table, at_s(400), at_s(900)).is_empty());
 }

@@ -28,7 +28,7 @@ fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
         cseq: 1,
         path: SmallVec::new(),
         supported: Supported::default(),
-        first_hop: true,
+        is_first_hop: true,
         kind: UpdateKind::Contacts([contact].into_iter().collect()),
     };
     locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");

@@ -9,7 +9,7 @@ use history::{Step, aor, step};
 use proptest::prelude::*;
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_registrar::model::Model;
-use strowger_registrar::{Applied, Locations, Nat, Policy};
+use strowger_registrar::{Locations, Nat, Policy, UpdateCounts};
 
 fn agree(now: Timestamp, locations: &Locations, model: &Model) {
     for user in 0..4 {
@@ -80,7 +80,7 @@ proptest! {
 #[test]
 fn thousands_come_and_go() {
     let table = Table::new();
-    let apply = |now, user: u32, headers: &str| -> Applied {
+    let apply = |now, user: u32, headers: &str| -> UpdateCounts {
         let aor = format!("{user}@example.com");
         read(&register("a", u32::try_from(now).expect("small") + 1, headers), |update| {
             let update = update.expect("valid");

@@ -9,7 +9,7 @@ use history::{Step, aor, step};
 use proptest::prelude::*;
 use strowger_foundation::{ConnId, ShardId, Timestamp};
 use strowger_message::Message;
-use strowger_registrar::{Applied, Locations, Nat, Policy, Refusal, Renewal, Source, Update};
+use strowger_registrar::{Locations, Nat, Policy, RefreshRequest, Refusal, Source, Update, UpdateCounts};
 
 /// Whether a REGISTER went the short way, and what came of it.
 fn short(
@@ -19,11 +19,11 @@ fn short(
     policy: &Policy,
     source: &Source,
     request: &[u8],
-) -> (bool, Result<Applied, Refusal>) {
+) -> (bool, Result<UpdateCounts, Refusal>) {
     let message = Message::parse(request).expect("a valid message");
     let mut lines = Vec::new();
-    let is_short =
-        Renewal::read(&message).is_some_and(|renewal| locations.renew(now, aor, policy, source, &renewal, &mut lines));
+    let is_short = RefreshRequest::read(&message)
+        .is_some_and(|renewal| locations.refresh(now, aor, policy, source, &renewal, &mut lines));
     if !is_short {
         assert!(lines.is_empty(), "nothing was done");
         return (false, Update::read(&message).and_then(|update| locations.apply(now, aor, policy, source, &update)));
@@ -31,7 +31,7 @@ fn short(
     let mut all = Vec::new();
     locations.write_contacts(now, aor, None, &mut all);
     assert_eq!(lines, all);
-    (true, Ok(Applied { added: 0, refreshed: 1, removed: 0 }))
+    (true, Ok(UpdateCounts { added: 0, refreshed: 1, removed: 0 }))
 }
 
 fn states(locations: &Locations, now: Timestamp) -> Vec<Vec<u8>> {

@@ -21,11 +21,11 @@ impl Server {
     fn new(number: u16, ahead_s: u64) -> Self {
         let listeners = ["192.0.2.100:5060", "192.0.2.100:5060"].map(|address| address.parse().expect("an address"));
         let listeners = [Transport::Udp, Transport::Tcp].into_iter().zip(listeners);
-        let locations = Locations::new(2, 7).listening_at(listeners);
-        let locations = locations.shared_by(MemberId::new(number).expect("a number"), Policy::default().expires_max);
-        locations.begin(BEGAN + ahead_s * 1_000_000_000);
+        let locations = Locations::new(2, 7).with_listeners(listeners);
+        let locations = locations.with_member(MemberId::new(number).expect("a number"), Policy::default().expires_max);
+        locations.set_store_origin(BEGAN + ahead_s * 1_000_000_000);
         let others = (1..10).filter_map(MemberId::new);
-        locations.set_others(others.map(|member| (member, ([192, 0, 2, 200], member.get()).into())).collect());
+        locations.set_live_members(others.map(|member| (member, ([192, 0, 2, 200], member.get()).into())).collect());
         Self { locations, ahead_s }
     }
 
@@ -44,21 +44,21 @@ impl Server {
     /// Takes a change that was staged here; what the others have to hear of it.
     fn put(&self, now: Timestamp, record: &[u8]) -> Option<Vec<u8>> {
         let record = Record::parse(record).expect("a record");
-        assert!(record.is_of_changes());
+        assert!(record.is_change_set());
         self.known(now, &record, self.locations.put(now, &record, None))
     }
 
     /// The same for one of another server.
     fn take(&self, now: Timestamp, record: &[u8]) -> Option<Vec<u8>> {
         let record = Record::parse(record).expect("a record");
-        self.known(now, &record, self.locations.take(now, &record))
+        self.known(now, &record, self.locations.put_remote(now, &record))
     }
 
     fn known(&self, now: Timestamp, record: &Record<'_>, is_restamped: bool) -> Option<Vec<u8>> {
         self.locations.check_invariants();
         is_restamped.then(|| {
             let mut known = Vec::new();
-            self.locations.write_known(now, record, &mut known);
+            self.locations.write_current_changes(now, record, &mut known);
             known
         })
     }
@@ -221,10 +221,10 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
     behind.via_sent_by_matches = false;
     let record = one.register(now, &behind, &register("a", 1, "Contact: <sip:alice@10.0.0.1>"));
     two.take(now, &record[0]);
-    two.locations.set_others(Vec::new());
+    two.locations.set_live_members(Vec::new());
     assert!(two.uris(now).is_empty(), "the other one is dead");
     let address = "192.0.2.101:5060".parse().expect("an address");
-    two.locations.set_others(vec![(MemberId::new(1).expect("a number"), address)]);
+    two.locations.set_live_members(vec![(MemberId::new(1).expect("a number"), address)]);
     let mut targets = Vec::new();
     two.locations.lookup(now, AOR, &mut targets);
     assert_eq!((targets.len(), targets[0].holder), (1, Some(address)));
@@ -249,19 +249,19 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
 fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let elsewhere = [(Transport::Udp, "192.0.2.102:5060".parse().expect("an address"))];
-    let three = Locations::new(2, 7).listening_at(elsewhere);
+    let three = Locations::new(2, 7).with_listeners(elsewhere);
     let three = Server {
-        locations: three.shared_by(MemberId::new(3).expect("a number"), Policy::default().expires_max),
+        locations: three.with_member(MemberId::new(3).expect("a number"), Policy::default().expires_max),
         ahead_s: 0,
     };
-    three.locations.begin(BEGAN);
+    three.locations.set_store_origin(BEGAN);
     let now = at_s(10);
     let behind = Source { via_sent_by_matches: false, ..source("198.51.100.7:40000") };
     let record = one.register(now, &behind, &register("a", 1, "Contact: <sip:alice@10.0.0.1>"));
     let targets = |server: &Server| {
         let mut targets = Vec::new();
         server.take(now, &record[0]);
-        server.locations.set_others(Vec::new());
+        server.locations.set_live_members(Vec::new());
         server.locations.lookup(now, AOR, &mut targets);
         targets
     };
@@ -284,5 +284,5 @@ fn who_shares_nothing_has_no_versions() {
         alone.stage(at_s(1), AOR, &Policy::default(), &source("192.0.2.1:5060"), &update, &mut record).expect("staged");
     });
     let record = Record::parse(&record).expect("a record");
-    assert!(!record.is_of_changes() && record.versions().all(|version| version == Version::NONE));
+    assert!(!record.is_change_set() && record.versions().all(|version| version == Version::NONE));
 }

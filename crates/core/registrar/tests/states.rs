@@ -25,7 +25,7 @@ fn bind(locations: &Locations, now: Timestamp, number: u32, cseq: u32, contacts:
 /// Two contacts for every address, one of which expires long before the other.
 fn table() -> Locations {
     let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
-    let locations = Locations::new(3, 7).listening_at([(strowger_foundation::Transport::Udp, address)]);
+    let locations = Locations::new(3, 7).with_listeners([(strowger_foundation::Transport::Udp, address)]);
     for (cseq, name, expires) in [(1, "long", 7200), (2, "short", 60)] {
         for number in 0..ADDRESSES {
             bind(&locations, at_s(0), number, cseq, &format!("Contact: <sip:{name}@192.0.2.1>;expires={expires}"));
@@ -73,7 +73,7 @@ fn what_stays_is_shown_whatever_goes_and_comes_meanwhile() {
         }
         let number = u32::try_from(count).expect("few") * 7 % ADDRESSES;
         if count % 3 == 0 {
-            locations.forget(at_s(100), &aor(number), &mut Vec::new());
+            locations.remove_address(at_s(100), &aor(number), &mut Vec::new());
             forgotten.push(aor(number));
         } else if count % 3 == 1 {
             let cseq = u32::try_from(count).expect("few");

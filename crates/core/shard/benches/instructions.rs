@@ -22,12 +22,12 @@ use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{AuthParams, Message, Peek};
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot, Verdict};
-use support::{ALICE, BOB, Sent, World};
+use support::{ALICE, BOB, SentMessage, World};
 
 /// How often the work of a benchmark is done.
 const TIMES: u64 = 100;
@@ -50,7 +50,7 @@ struct Recording {
 }
 
 impl Recording {
-    fn give(&mut self, from: &str, text: String) -> Vec<Sent> {
+    fn give(&mut self, from: &str, text: String) -> Vec<SentMessage> {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let sent = self.world.input_by(flow, &text);
         self.steps.push(Step::Datagram(flow, text));
@@ -64,13 +64,13 @@ impl Recording {
 }
 
 /// A world that is warm, and what comes next.
-struct Prepared {
+struct PreparedShard {
     world: World,
     buffer: Vec<u8>,
     steps: Vec<Step>,
 }
 
-impl Prepared {
+impl PreparedShard {
     /// `unit` is one unit of work with its number.
     fn new(edit: fn(&mut Snapshot), unit: fn(&mut Recording, u64)) -> Self {
         Self::after(register_both, edit, unit)
@@ -115,10 +115,10 @@ impl Prepared {
                     let peek = &peek;
                     let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
                     let arrival = *now;
-                    shard.foresee(peek, steered);
+                    shard.prefetch(peek, steered);
                     shard.handle_input(
                         arrival,
-                        Input::Message { arrival, flow: *flow, peek, steered, verdict: Verdict::Admit },
+                        Input::Message { arrival, flow: *flow, peek, steering: steered, verdict: Verdict::Admit },
                     );
                     while shard.poll_output(buffer).is_some() {
                         left += buffer.len();
@@ -149,7 +149,7 @@ fn register_both(recording: &mut Recording) {
 }
 
 /// A refresh as a phone sends it; where it is challenged, with credentials. What the server says at last.
-fn register(recording: &mut Recording, user: &str, address: &str, number: u64) -> Sent {
+fn register(recording: &mut Recording, user: &str, address: &str, number: u64) -> SentMessage {
     let text = |part: u32, credentials: &str| {
         format!(
             "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bK-{user}-{number}-{part}\r\n\
@@ -238,7 +238,7 @@ fn open(_: &mut Snapshot) {}
 
 /// Calls are followed, as every server does, and nobody wants records.
 fn followed(snapshot: &mut Snapshot) {
-    (snapshot.follow_calls, snapshot.record_calls) = (true, false);
+    (snapshot.track_calls, snapshot.record_calls) = (true, false);
 }
 
 /// Everything goes to Bob, without state.
@@ -255,33 +255,33 @@ fn strict(snapshot: &mut Snapshot) {
         let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), b"example.com", b"secret");
         let md5 = ha1.as_bytes().to_vec().try_into().ok();
         let aor = format!("{name}@example.com").into_bytes().into();
-        Change::PutUser(User { aor, ha1: Ha1s { md5, sha256: None, sha512_256: None }, enabled: true })
+        DirectoryChange::PutUser(User { aor, ha1: Ha1s { md5, sha256: None, sha512_256: None }, enabled: true })
     };
     snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
 }
 
-fn stateful_call() -> Prepared {
-    Prepared::new(open, call)
+fn stateful_call() -> PreparedShard {
+    PreparedShard::new(open, call)
 }
 
-fn followed_call() -> Prepared {
-    Prepared::new(followed, call)
+fn followed_call() -> PreparedShard {
+    PreparedShard::new(followed, call)
 }
 
-fn stateless_call() -> Prepared {
-    Prepared::new(stateless, |recording, number| call_to(recording, number, "sip:+15551234567@elsewhere.example"))
+fn stateless_call() -> PreparedShard {
+    PreparedShard::new(stateless, |recording, number| call_to(recording, number, "sip:+15551234567@elsewhere.example"))
 }
 
-fn first_stage_call() -> Prepared {
-    Prepared::after(|_| (), support::first_stage, call_through)
+fn first_stage_call() -> PreparedShard {
+    PreparedShard::after(|_| (), support::first_stage, call_through)
 }
 
-fn refresh() -> Prepared {
-    Prepared::new(open, |recording, number| drop(register(recording, "alice", ALICE, number)))
+fn refresh() -> PreparedShard {
+    PreparedShard::new(open, |recording, number| drop(register(recording, "alice", ALICE, number)))
 }
 
-fn challenged() -> Prepared {
-    Prepared::new(strict, |recording, number| drop(register(recording, "alice", ALICE, number)))
+fn challenged() -> PreparedShard {
+    PreparedShard::new(strict, |recording, number| drop(register(recording, "alice", ALICE, number)))
 }
 
 /// Only reading: an INVITE as it comes.
@@ -324,7 +324,7 @@ fn parse(text: Vec<u8>) -> usize {
 #[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_600))]
 #[bench::register(args = (refresh()), config = at_most(10_200))]
 #[bench::challenge(args = (challenged()), config = at_most(24_400))]
-fn shard(mut prepared: Prepared) -> (usize, Prepared) {
+fn shard(mut prepared: PreparedShard) -> (usize, PreparedShard) {
     (black_box(prepared.run()), prepared)
 }
 

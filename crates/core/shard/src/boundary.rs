@@ -4,15 +4,15 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_foundation::{ConnId, Flow, Timestamp};
-use strowger_locate::{Answer, Cause, Hop, QueryId, Question};
+use strowger_locate::{Cause, Hop, LocateQuery, LocateResult, QueryId};
 use strowger_message::{Fault, Peek};
 use strowger_overload::Verdict;
 
-use crate::named::{Owner, PlaceName};
+use crate::hop_names::{NextHopName, NextHopOwner};
 use crate::snapshot::Snapshot;
-use crate::steering::Steered;
+use crate::steering::SteeringResult;
 
 /// One thing that happened outside.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub enum Input<'a> {
         /// The message, peeked at: the shell needed that to choose the shard.
         peek: &'a Peek<'a>,
         /// What [`Steering::steer`](crate::Steering::steer) said of it.
-        steered: &'a Steered,
+        steering: &'a SteeringResult,
         /// What overload control says of it, should it begin something.
         verdict: Verdict,
     },
@@ -37,7 +37,7 @@ pub enum Input<'a> {
     },
     /// A datagram to `peer` has not left this machine: the address that it was to leave by is another machine's now, as that of two
     /// that stand in for each other, or too much waits to leave already.
-    Unsent {
+    SendFailed {
         /// The peer.
         peer: SocketAddr,
     },
@@ -49,7 +49,7 @@ pub enum Input<'a> {
         peer: SocketAddr,
     },
     /// No connection to the flow's peer could be opened, or the one that was to carry a message of this shard is gone.
-    Unconnected {
+    ConnectFailed {
         /// The flow as it was sent to.
         flow: Flow,
     },
@@ -58,7 +58,7 @@ pub enum Input<'a> {
         /// The question's name.
         query: QueryId,
         /// The answer.
-        answer: Answer,
+        answer: LocateResult,
     },
     /// What became of a record that was to be kept.
     Stored {
@@ -67,10 +67,10 @@ pub enum Input<'a> {
         /// The record.
         record: Vec<u8>,
         /// It is kept, whatever befalls the process and the machine; else it is not, and will not be.
-        kept: bool,
+        is_durable: bool,
     },
     /// The bindings of this address of record go, and REGISTERs that wait are refused: its user may not be called any more.
-    Forget {
+    BarUser {
         /// Which.
         aor: &'a [u8],
     },
@@ -99,7 +99,7 @@ pub enum Output {
         /// The question's name.
         query: QueryId,
         /// What is asked.
-        question: Question,
+        question: LocateQuery,
     },
     /// Keep a record of the location table, in the order in which they come.
     Store {
@@ -139,7 +139,7 @@ pub enum Event {
         claimed: String,
     },
     /// A trunk knows us now, or does not: its registration stands otherwise than before.
-    Account {
+    TrunkRegistration {
         /// The trunk's name.
         trunk: Box<str>,
         /// How it stands.
@@ -150,7 +150,7 @@ pub enum Event {
         /// Which.
         hop: Hop,
         /// What the operator calls it; nothing where only its address, or a caller, led there.
-        names: Vec<PlaceName>,
+        names: Vec<NextHopName>,
         /// How that was found.
         cause: Cause,
         /// How long it is tried after others only.
@@ -158,21 +158,21 @@ pub enum Event {
     },
     /// The last gateway of a set, or target of a trunk, that answered calls does so no more. It is told once, until one of
     /// them has answered.
-    NoneAnswers {
+    AllTargetsOut {
         /// Which set or trunk.
-        of: Owner,
+        owner: NextHopOwner,
     },
     /// A place that did not answer has answered.
     Recovery {
         /// Which.
         hop: Hop,
         /// What the operator calls it.
-        names: Vec<PlaceName>,
+        names: Vec<NextHopName>,
         /// How long it had not.
         after: Duration,
     },
     /// Probes of a target of a balanced set have found it gone, or there again.
-    Target {
+    TargetHealth {
         /// The set; escaped.
         set: String,
         /// The target's URI; escaped.
@@ -190,14 +190,14 @@ pub enum Event {
         limit: usize,
     },
     /// A REGISTER was refused, for too many of its address wait for the store.
-    TooManyWaiting {
+    TooManyPendingRegisters {
         /// Where it came from.
         peer: SocketAddr,
         /// The address of record; escaped.
         aor: String,
     },
     /// A call that was followed has ended.
-    Call(Box<Record>),
+    Call(Box<CallRecord>),
     /// A table is full, and work was refused.
     TableFull {
         /// The table.

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Kind, Method, Peek, StartLine, Uri, is_emergency_service};
 use strowger_overload::{Class, FilteredKind, ProvenSources};
-use strowger_registrar::{Locations, Target};
+use strowger_registrar::{ContactTarget, Locations};
 
 use crate::snapshot::Snapshot;
-use crate::steering::Steered;
+use crate::steering::SteeringResult;
 
 /// A request that may begin something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Classified {
+pub struct Classification {
     /// Its class.
     pub class: Class,
     /// As which kind a filter sees it that knows who has proven to be there.
@@ -51,7 +51,7 @@ pub struct Classifier<'s> {
 impl Classifier<'_> {
     /// What a request counts as that [begins work](begins_work).
     #[must_use]
-    pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &Steered, source: &Flow) -> Classified {
+    pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &SteeringResult, source: &Flow) -> Classification {
         let ip = source.peer.ip();
         let is_trusted = self.snapshot.trusts(ip);
         // What a first stage sends is what many phones send.
@@ -84,13 +84,13 @@ impl Classifier<'_> {
         } else {
             self.class_of_route(peek, method, ip).unwrap_or_else(usual)
         };
-        Classified { class, kind, is_unlimited: is_trusted || is_sibling, is_proven }
+        Classification { class, kind, is_unlimited: is_trusted || is_sibling, is_proven }
     }
 
     /// Whether a REGISTER is of an address that is registered from there, or through any server of ours where it comes through one.
-    fn is_refresh(&self, now: Timestamp, steered: &Steered, source: &Flow) -> bool {
+    fn is_refresh(&self, now: Timestamp, steered: &SteeringResult, source: &Flow) -> bool {
         let Some(claimed) = &steered.claimed else { return false };
-        let mut bindings: SmallVec<[Target; 2]> = SmallVec::new();
+        let mut bindings: SmallVec<[ContactTarget; 2]> = SmallVec::new();
         self.locations.lookup(now, self.snapshot.directory.resolve(claimed.as_bytes()), &mut bindings);
         let is_sibling = self.snapshot.is_from_sibling(source);
         let registered_from = bindings.iter().map(|binding| binding.flow.peer.ip());

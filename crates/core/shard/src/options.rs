@@ -3,7 +3,7 @@
 use strowger_proxy::Listener;
 
 /// What tells one OPTIONS from others.
-pub(crate) struct Options<'a> {
+pub(crate) struct OptionsRequest<'a> {
     /// The side of ours that it leaves by.
     pub(crate) listener: &'a Listener,
     /// The Request-URI, without headers.
@@ -14,7 +14,7 @@ pub(crate) struct Options<'a> {
     pub(crate) tag: &'a [u8],
 }
 
-impl Options<'_> {
+impl OptionsRequest<'_> {
     /// Adds the request to `out`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let Self { listener, uri, branch, tag } = *self;

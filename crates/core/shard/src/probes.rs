@@ -4,18 +4,18 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_balancer::{Change, Probe, Set, TargetId};
+use strowger_balancer::{HealthChange, Probe, Set, TargetId};
 use strowger_foundation::{Flow, ListenerId, ShardId, TagKey, Timestamp};
 use strowger_locate::{Hop, Lookup};
 use strowger_message::{Status, lossy};
 use strowger_proxy::OWN_USERS;
-use strowger_proxy::branch::{Branch, Owner};
+use strowger_proxy::branch::{BranchId, BranchOwner};
 use strowger_transaction::{ClientId, Kind};
 
 use crate::boundary::Event;
-use crate::options::Options;
-use crate::route::Place;
-use crate::shard::{FOR_NOBODY, Shard};
+use crate::options::OptionsRequest;
+use crate::route::TargetAddress;
+use crate::shard::{CACHE_ONLY_QUERY, Shard};
 use crate::snapshot::Snapshot;
 
 /// Users of transactions that are probes: a number from here on, which names the probe.
@@ -28,18 +28,18 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A target, and how far its probes have come.
 #[derive(Debug)]
-struct Probing {
+struct TargetProbe {
     id: TargetId,
     set: Arc<Set>,
     /// When something is to be done: the next probe sent, or the one that is on its way given up.
     due: Timestamp,
     /// The probe that is on its way.
-    waiting: Option<Waiting>,
+    pending: Option<PendingProbe>,
     /// The DNS was asked where it is, and had not answered when that was last needed.
-    has_asked: bool,
+    is_resolving: bool,
 }
 
-impl Probing {
+impl TargetProbe {
     fn interval(&self) -> Duration {
         self.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, interval_of)
     }
@@ -55,7 +55,7 @@ fn first_wait(id: TargetId, interval: Duration) -> Duration {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingProbe {
     client: ClientId,
     /// The user of its transaction.
     user: u32,
@@ -65,7 +65,7 @@ struct Waiting {
 /// Those of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
-    list: Vec<Probing>,
+    list: Vec<TargetProbe>,
     next: Option<Timestamp>,
     /// Probes that were sent.
     sent: u32,
@@ -101,14 +101,14 @@ impl Probes {
                 let known = before.iter().position(|probing| probing.id == id);
                 let probing = known.map(|known| before.swap_remove(known)).unwrap_or_else(|| {
                     let due = now + first_wait(id, interval);
-                    Probing { id, set: Arc::clone(set), due, waiting: None, has_asked: false }
+                    TargetProbe { id, set: Arc::clone(set), due, pending: None, is_resolving: false }
                 });
                 let due = probing.due.min(now + interval);
-                self.list.push(Probing { set: Arc::clone(set), due, ..probing });
+                self.list.push(TargetProbe { set: Arc::clone(set), due, ..probing });
             }
         }
         self.settle();
-        before.into_iter().filter_map(|probing| probing.waiting).map(|waiting| waiting.client)
+        before.into_iter().filter_map(|probing| probing.pending).map(|waiting| waiting.client)
     }
 
     pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {
@@ -129,7 +129,7 @@ impl Shard {
         for index in 0..self.probes.list.len() {
             let Some(probing) = self.probes.list.get_mut(index).filter(|probing| probing.due <= now) else { continue };
             let interval = probing.interval();
-            if let Some(Waiting { client, .. }) = probing.waiting.take() {
+            if let Some(PendingProbe { client, .. }) = probing.pending.take() {
                 self.proxy.transactions().stop_retransmitting(client);
                 self.end_probe(now, index, false);
             } else if now.saturating_since(probing.due) > interval {
@@ -150,9 +150,9 @@ impl Shard {
         let Some(index) = self.probe_of(user) else { return };
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let accept = probing.set.config().probe.as_ref().is_some_and(|probe| probe.accepts(status.code()));
-        let waiting = probing.waiting.take();
+        let waiting = probing.pending.take();
         self.end_probe(now, index, accept);
-        if let Some(Waiting { flow, .. }) = waiting.filter(|_| accept) {
+        if let Some(PendingProbe { flow, .. }) = waiting.filter(|_| accept) {
             self.proxy.handle_sign_of_life(now, flow);
         }
         self.probes.settle();
@@ -162,7 +162,7 @@ impl Shard {
     pub(crate) fn handle_probe_failure(&mut self, now: Timestamp, user: u32) {
         let Some(index) = self.probe_of(user) else { return };
         if let Some(probing) = self.probes.list.get_mut(index) {
-            probing.waiting = None;
+            probing.pending = None;
         }
         self.end_probe(now, index, false);
         self.probes.settle();
@@ -171,7 +171,7 @@ impl Shard {
     /// Probes to `peer` have not left, which says nothing of it.
     pub(crate) fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
         for probing in &mut self.probes.list {
-            if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.flow.peer == peer) {
+            if let Some(waiting) = probing.pending.take_if(|waiting| waiting.flow.peer == peer) {
                 self.proxy.transactions().stop_retransmitting(waiting.client);
                 probing.due = now + probing.interval();
             }
@@ -181,7 +181,7 @@ impl Shard {
 
     /// The target whose probe is on its way under this user's number: one that was given up is nobody's.
     fn probe_of(&self, user: u32) -> Option<usize> {
-        self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|waiting| waiting.user == user))
+        self.probes.list.iter().position(|probing| probing.pending.is_some_and(|waiting| waiting.user == user))
     }
 
     /// Takes note of a probe's outcome.
@@ -192,10 +192,10 @@ impl Shard {
         let member = probing.set.position(probing.id).and_then(|at| probing.set.members().get(at));
         let Some(member) = member else { return };
         let Some(change) = member.target.handle_probe(now, good, probe) else { return };
-        let event = Event::Target {
+        let event = Event::TargetHealth {
             set: probing.set.config().name.to_string(),
             uri: lossy(member.target.uri()),
-            is_up: change == Change::Up,
+            is_up: change == HealthChange::Up,
         };
         self.report(event);
     }
@@ -206,13 +206,15 @@ impl Shard {
         let (id, set) = (probing.id, Arc::clone(&probing.set));
         let Some(probe) = &set.config().probe else { return };
         // Until the worst, so that no mishap makes it due at once again.
-        self.put_off_probe(index, now + interval_of(probe));
+        self.postpone_probe(index, now + interval_of(probe));
         let Some(balanced) = snapshot.balanced(id) else { return };
-        let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
-            Whereabouts::At(flow) => flow,
+        let flow = match self.flow_of_probe(now, &balanced.route_target.address) {
+            ProbeAddress::Flow(flow) => flow,
             // A name of which the DNS says nothing from one time to the next is nowhere.
-            Whereabouts::Asked if self.asks_first(index) => return self.put_off_probe(index, now + probe.timeout),
-            Whereabouts::Nowhere | Whereabouts::Asked => {
+            ProbeAddress::Resolving if self.start_resolving(index) => {
+                return self.postpone_probe(index, now + probe.timeout);
+            }
+            ProbeAddress::Unreachable | ProbeAddress::Resolving => {
                 self.end_probe(now, index, false);
                 return;
             }
@@ -220,7 +222,8 @@ impl Shard {
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
         // Who has no room for a probe knows nothing of its target.
         let Ok(client) = self.proxy.transactions().reserve_client() else { return };
-        let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let branch =
+            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
         // Numbers of their own for as long as any transaction lives; the last one is nobody's.
         self.probes.sent = self.probes.sent.wrapping_add(1) % ((1 << 30) - 1);
         let user = PROBE_USERS.saturating_add(self.probes.sent);
@@ -228,60 +231,62 @@ impl Shard {
         let mut request = self.proxy.transactions().pool().take(512);
         let uri = &*balanced.route_target.uri;
         let uri = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
-        Options { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
+        OptionsRequest { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
         let Some(probing) = self.probes.list.get_mut(index) else { return };
-        probing.waiting = Some(Waiting { client, user, flow });
-        probing.has_asked = false;
+        probing.pending = Some(PendingProbe { client, user, flow });
+        probing.is_resolving = false;
         probing.due = now + probe.timeout;
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
     }
 
     /// Takes note that the DNS was asked for this target; whether it had not been asked the last time.
-    fn asks_first(&mut self, index: usize) -> bool {
-        self.probes.list.get_mut(index).is_none_or(|probing| !core::mem::replace(&mut probing.has_asked, true))
+    fn start_resolving(&mut self, index: usize) -> bool {
+        self.probes.list.get_mut(index).is_none_or(|probing| !core::mem::replace(&mut probing.is_resolving, true))
     }
 
-    fn put_off_probe(&mut self, index: usize, due: Timestamp) {
+    fn postpone_probe(&mut self, index: usize, due: Timestamp) {
         if let Some(probing) = self.probes.list.get_mut(index) {
             probing.due = due;
         }
     }
 
     /// Where a probe goes.
-    fn flow_of_probe(&mut self, now: Timestamp, place: &Place) -> Whereabouts {
+    fn flow_of_probe(&mut self, now: Timestamp, place: &TargetAddress) -> ProbeAddress {
         let hop = match place {
-            Place::At { address, transport } => Hop { transport: transport.unwrap_or_default(), address: *address },
-            Place::Named(question) => {
+            TargetAddress::Literal { address, transport } => {
+                Hop { transport: transport.unwrap_or_default(), address: *address }
+            }
+            TargetAddress::Name(question) => {
                 let answer = match self.names.lookup(now, question) {
-                    Lookup::Known(answer) => answer,
+                    Lookup::Fresh(answer) => answer,
                     Lookup::Stale(answer) => {
-                        self.questions.push_back((FOR_NOBODY, question.clone()));
+                        self.questions.push_back((CACHE_ONLY_QUERY, question.clone()));
                         answer
                     }
-                    Lookup::Unknown => {
-                        self.questions.push_back((FOR_NOBODY, question.clone()));
-                        return Whereabouts::Asked;
+                    Lookup::Miss => {
+                        self.questions.push_back((CACHE_ONLY_QUERY, question.clone()));
+                        return ProbeAddress::Resolving;
                     }
                 };
                 let located = answer.ok();
                 let first = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).next();
-                let Some(hop) = first else { return Whereabouts::Nowhere };
+                let Some(hop) = first else { return ProbeAddress::Unreachable };
                 *hop
             }
         };
         match self.snapshot.listeners.towards(hop.transport, hop.address, ListenerId(0)) {
-            Some(listener) => Whereabouts::At(Flow::new(listener, hop.transport, hop.address)),
-            None => Whereabouts::Nowhere,
+            Some(listener) => ProbeAddress::Flow(Flow::new(listener, hop.transport, hop.address)),
+            None => ProbeAddress::Unreachable,
         }
     }
 }
 
 /// Where a target is, as far as is known.
-enum Whereabouts {
-    At(Flow),
+enum ProbeAddress {
+    Flow(Flow),
     /// The DNS is asked; the answer is there the next time.
-    Asked,
-    Nowhere,
+    Resolving,
+    Unreachable,
 }
 
 fn tag_of(key: &TagKey, user: u32, now: Timestamp) -> String {

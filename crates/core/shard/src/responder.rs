@@ -1,9 +1,9 @@
 //! Who gives an answer of the server's own, with or without a server transaction, and how long it may be.
 
 use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{Head, Message, Method, Own, Status};
+use strowger_message::{Head, Message, Method, OwnFields, Status};
 use strowger_proxy::local;
-use strowger_transaction::{RequestMark, ServerId, ServerKey};
+use strowger_transaction::{RequestFingerprint, ServerId, ServerKey};
 
 use crate::shard::Shard;
 
@@ -73,14 +73,14 @@ impl Shard {
         by: Responder,
         source: &Flow,
         message: &Message<'_>,
-        (status, out, own): (Status, Buf, Own),
+        (status, out, own): (Status, Buf, OwnFields),
     ) {
         if out.len() > by.limit(message) {
             self.send_shorter(now, by, source, message, (status, out, own));
             return;
         }
         let Some(server) = by.transaction else {
-            self.proxy.transactions().send_once(local::reply_flow(message.via(), source), out);
+            self.proxy.transactions().send_once(local::response_flow(message.via(), source), out);
             return;
         };
         // An INVITE's transaction is never left with its answer alone.
@@ -88,7 +88,7 @@ impl Shard {
             self.proxy.transactions().respond(now, server, status, out);
             return;
         }
-        let request = RequestMark::of(&self.match_key, message.call_id(), message.cseq().number);
+        let request = RequestFingerprint::of(&self.match_key, message.call_id(), message.cseq().number);
         self.proxy.transactions().respond_own(now, server, status, out, (own, request));
     }
 
@@ -102,7 +102,7 @@ impl Shard {
         by: Responder,
         source: &Flow,
         message: &Message<'_>,
-        (status, mut out, own): (Status, Buf, Own),
+        (status, mut out, own): (Status, Buf, OwnFields),
     ) {
         self.counters.answers_cut += 1;
         let (status, reason) = match own.has_headers() {
@@ -110,19 +110,19 @@ impl Shard {
             false => (status, None),
         };
         let tag = local::to_tag(self.proxy.tag_key(), by.key);
-        let own = self.proxy.begin_reply(now, &mut out, &tag, message, source, status, reason).finish();
+        let own = self.proxy.begin_response(now, &mut out, &tag, message, source, status, reason).finish();
         if out.len() <= by.limit(message) {
             self.send_answer(now, by, source, message, (status, out, own));
             return;
         }
         match by.transaction {
-            None => self.proxy.transactions().pool().give(out),
+            None => self.proxy.transactions().pool().recycle(out),
             // Its client has stopped asking.
             Some(server) if message.method() == Method::Invite => {
                 self.proxy.transactions().respond(now, server, status, out);
             }
             Some(server) => {
-                self.proxy.transactions().pool().give(out);
+                self.proxy.transactions().pool().recycle(out);
                 // No 408 is sent to a non-INVITE; told of one, the transaction stops waiting for an answer.
                 self.proxy.transactions().respond(now, server, Status::REQUEST_TIMEOUT, Buf::new());
             }
@@ -142,7 +142,7 @@ impl Shard {
         if out.len() <= limit {
             self.proxy.transactions().send_once(to, out);
         } else {
-            self.proxy.transactions().pool().give(out);
+            self.proxy.transactions().pool().recycle(out);
         }
     }
 
@@ -154,10 +154,10 @@ impl Shard {
         let Some(server) = by.transaction else { return };
         let limit = by.limit(message);
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
-        self.proxy.begin_reply(now, &mut out, &[0; 16], message, source, Status::TRYING, None).finish();
+        self.proxy.begin_response(now, &mut out, &[0; 16], message, source, Status::TRYING, None).finish();
         if out.len().saturating_mul(2).saturating_add(FINAL_EXCESS) > limit {
             self.counters.answers_cut += 1;
-            self.proxy.transactions().pool().give(out);
+            self.proxy.transactions().pool().recycle(out);
             return;
         }
         self.proxy.transactions().respond(now, server, Status::TRYING, out);

@@ -8,24 +8,24 @@ use smallvec::SmallVec;
 use strowger_auth::Network;
 use strowger_balancer::{FailoverBudget, Set};
 use strowger_foundation::{Flow, Transport};
-use strowger_locate::{Draw, Hop, Question};
+use strowger_locate::{Hop, LocateQuery, SplitMix64};
 use strowger_message::{SipUri, Status, Uri};
 use strowger_overload::Class;
 use strowger_proxy::{Changes, Stateless};
-use strowger_trunk::Rewrite;
+use strowger_trunk::NumberRewrite;
 
 /// Where a configured target is.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum TargetAddress {
     /// At this address.
-    At {
+    Literal {
         /// The address.
         address: SocketAddr,
         /// The transport, where the URI names one.
         transport: Option<Transport>,
     },
     /// Where the DNS says.
-    Named(Question),
+    Name(LocateQuery),
 }
 
 /// One place where a route sends requests.
@@ -34,7 +34,7 @@ pub struct RouteTarget {
     /// The URI as configured.
     pub uri: Box<[u8]>,
     /// Where that is.
-    pub place: Place,
+    pub address: TargetAddress,
     /// Targets of a lower number are tried first.
     pub priority: u16,
     /// The share of requests among targets of one priority.
@@ -100,7 +100,7 @@ pub struct Route {
     /// What is done.
     pub action: Action,
     /// What becomes of the called number.
-    pub rewrite: Option<Rewrite>,
+    pub rewrite: Option<NumberRewrite>,
     /// Headers that are added and removed.
     pub changes: Option<Arc<Changes>>,
     /// How long a target may ring, where it is not the server's usual time.
@@ -114,26 +114,26 @@ pub struct Route {
 impl RouteTarget {
     /// Whether what came by `source` is of its literal address: on a connection from any port.
     pub(crate) fn has_sent(&self, source: &Flow) -> bool {
-        let Place::At { address, .. } = &self.place else { return false };
+        let TargetAddress::Literal { address, .. } = &self.address else { return false };
         let is_port = source.transport.is_reliable() || source.peer.port() == address.port();
         is_port && address.ip().to_canonical() == source.peer.ip().to_canonical()
     }
 
     /// Whether it is at `hop`, as far as its URI says where it is.
     pub(crate) fn is_hop(&self, hop: &Hop) -> bool {
-        match &self.place {
-            Place::At { address, transport } => {
+        match &self.address {
+            TargetAddress::Literal { address, transport } => {
                 *address == hop.address && transport.is_none_or(|transport| transport == hop.transport)
             }
-            Place::Named(_) => false,
+            TargetAddress::Name(_) => false,
         }
     }
 
     /// Whether a URI says no more than that it is there.
     pub(crate) fn is_at(&self, uri: &SipUri<'_>) -> bool {
-        match &self.place {
-            Place::At { address, .. } => crate::places::peer_of(uri) == Some(*address),
-            Place::Named(question) => crate::places::question_of(uri)
+        match &self.address {
+            TargetAddress::Literal { address, .. } => crate::next_hops::peer_of(uri) == Some(*address),
+            TargetAddress::Name(question) => crate::next_hops::question_of(uri)
                 .is_some_and(|asked| asked.host == question.host && asked.port == question.port),
         }
     }
@@ -141,7 +141,7 @@ impl RouteTarget {
     /// The target at a literal address, of priority 1 and weight 1.
     #[must_use]
     pub fn at(uri: &[u8], address: SocketAddr) -> Self {
-        Self { uri: uri.into(), place: Place::At { address, transport: None }, priority: 1, weight: 1 }
+        Self { uri: uri.into(), address: TargetAddress::Literal { address, transport: None }, priority: 1, weight: 1 }
     }
 }
 
@@ -247,10 +247,10 @@ impl Route {
 
 /// The targets in the order in which one request tries them: by priority, and within one as `choice` says with regard to
 /// the weights.
-pub(crate) fn in_turn(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteTarget; 4]> {
+pub(crate) fn order_targets(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteTarget; 4]> {
     let mut left: SmallVec<[&RouteTarget; 4]> = targets.iter().collect();
     let mut order = SmallVec::new();
-    let mut draw = Draw(choice);
+    let mut draw = SplitMix64(choice);
     while let Some(best) = left.iter().map(|target| target.priority).min() {
         let share = |target: &RouteTarget| u64::from(target.weight).saturating_mul(1 << 16).max(1);
         let equals = || left.iter().enumerate().filter(|(_, target)| target.priority == best);

@@ -32,7 +32,7 @@ pub struct Snapshot {
     /// The routes, in their order.
     pub routes: Vec<Route>,
     /// Where requests go for users of ours who are not registered here but may be at another server; none come back that are from there.
-    pub elsewhere: Option<Route>,
+    pub fallback_route: Option<Route>,
     /// The clusters that users are spread over, where they are.
     pub clusters: Option<Arc<Clusters>>,
     /// Where other servers listen that serve the same domains: their addresses stand for the first of these, too.
@@ -40,9 +40,9 @@ pub struct Snapshot {
     /// The trunks; a route names one by its [id](Trunk::id).
     pub trunks: Vec<Arc<Trunk>>,
     /// What a request is told that no domain and no route takes.
-    pub unrouted: Status,
+    pub unrouted_status: Status,
     /// Whether calls are followed from their INVITE to their BYE.
-    pub follow_calls: bool,
+    pub track_calls: bool,
     /// Whether somebody wants a record of each call that was followed and is over: [`Event::Call`](crate::Event::Call).
     pub record_calls: bool,
     /// Users and aliases.
@@ -50,17 +50,17 @@ pub struct Snapshot {
     /// What each shard may hold.
     pub limits: strowger_overload::Limits,
     /// Set while the server is being stopped.
-    pub draining: bool,
+    pub is_draining: bool,
     /// Other members share the keys, and may be sent what follows.
-    pub shared_keys: bool,
+    pub has_shared_keys: bool,
 }
 
 /// A target of a balanced set.
 #[derive(Clone, Copy)]
-pub(crate) struct Balanced<'a> {
+pub(crate) struct BalancedMember<'a> {
     pub(crate) set: &'a Set,
     /// Its place among the members.
-    pub(crate) at: usize,
+    pub(crate) index: usize,
     /// Where it is.
     pub(crate) route_target: &'a RouteTarget,
 }
@@ -77,22 +77,22 @@ impl Snapshot {
             proxy: strowger_proxy::Policy::default(),
             timing: strowger_transaction::Timing::default(),
             routes: Vec::new(),
-            elsewhere: None,
+            fallback_route: None,
             clusters: None,
             siblings: Vec::new(),
             trunks: Vec::new(),
-            unrouted: Status::NOT_FOUND,
-            follow_calls: false,
+            unrouted_status: Status::NOT_FOUND,
+            track_calls: false,
             record_calls: true,
             directory,
-            limits: strowger_overload::Limits::MOST,
-            draining: false,
-            shared_keys: false,
+            limits: strowger_overload::Limits::MAX,
+            is_draining: false,
+            has_shared_keys: false,
         }
     }
 
     /// All ways to places: the operator's routes, and those to the clusters.
-    fn ways(&self) -> impl Iterator<Item = &Route> {
+    fn all_routes(&self) -> impl Iterator<Item = &Route> {
         self.routes.iter().chain(self.clusters.iter().flat_map(|clusters| &clusters.routes))
     }
 
@@ -102,20 +102,20 @@ impl Snapshot {
             Action::Proxy { balance: Some(set), .. } => Some(Arc::as_ptr(set)),
             _ => None,
         };
-        self.ways().enumerate().filter_map(move |(at, route)| {
+        self.all_routes().enumerate().filter_map(move |(at, route)| {
             let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
-            let earlier = self.ways().take(at);
+            let earlier = self.all_routes().take(at);
             (!earlier.filter_map(set_of).any(|known| core::ptr::eq(known, Arc::as_ptr(set))))
                 .then_some((set, &**targets))
         })
     }
 
     /// The target of this name, where one of the sets has it.
-    pub(crate) fn balanced(&self, id: TargetId) -> Option<Balanced<'_>> {
-        self.ways().find_map(|route| {
+    pub(crate) fn balanced(&self, id: TargetId) -> Option<BalancedMember<'_>> {
+        self.all_routes().find_map(|route| {
             let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
             let at = set.position(id)?;
-            Some(Balanced { set, at, route_target: targets.get(at)? })
+            Some(BalancedMember { set, index: at, route_target: targets.get(at)? })
         })
     }
 
@@ -217,7 +217,7 @@ impl Snapshot {
     #[must_use]
     pub fn listener_of(&self, uri: &SipUri<'_>) -> Option<ListenerId> {
         let ip = uri.host().ip()?;
-        let transport = crate::places::transport_of(uri)?.unwrap_or_default();
+        let transport = crate::next_hops::transport_of(uri)?.unwrap_or_default();
         let fits = |own: &Listener| {
             own.address.ip() == ip
                 && own.transport == transport

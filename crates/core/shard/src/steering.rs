@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_message::{Aor, Glance, Head, Kind, Method, Peek, Uri, Via};
-use strowger_proxy::branch::{ANY_SHARD, BRANCH_LEN, Branch, Owner};
+use strowger_message::{Aor, Head, Kind, Method, PartialPeek, Peek, Uri, Via};
+use strowger_proxy::branch::{ANY_SHARD, BRANCH_LEN, BranchId, BranchOwner};
 use strowger_registrar::Locations;
 use strowger_transaction::ServerKey;
 
@@ -12,9 +12,9 @@ use crate::snapshot::Snapshot;
 
 /// What was found out about a message while its owner was looked for, so that the owner need not find it out again.
 #[derive(Clone, Debug, Default)]
-pub struct Steered {
+pub struct SteeringResult {
     /// The branch of a response, which is one of ours.
-    pub(crate) branch: Option<Branch>,
+    pub(crate) branch: Option<BranchId>,
     /// Whom a REGISTER claims to register, where its domain is ours.
     pub(crate) claimed: Option<Aor>,
     /// The key of a request's transaction, where its topmost Via can be read.
@@ -47,8 +47,8 @@ impl Steering {
 
     /// The owner, and what was found out about the message; `None` for a response that is not ours, which is dropped.
     #[must_use]
-    pub fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
-        let mut found = self.owner(&peek.glance(), snapshot)?;
+    pub fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
+        let mut found = self.owner(&peek.to_partial(), snapshot)?;
         self.complete(peek, &mut found.1);
         Some(found)
     }
@@ -57,35 +57,35 @@ impl Steering {
     /// the message.
     #[must_use]
     #[inline(always)]
-    pub fn owner(&self, glance: &Glance<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
+    pub fn owner(&self, glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
         match glance.kind {
             Kind::Response(_) => {
-                let branch = Branch::decode(&self.branches, glance.branch?)?;
-                let steered = Steered { branch: Some(branch), ..Steered::default() };
+                let branch = BranchId::decode(&self.branches, glance.branch?)?;
+                let steered = SteeringResult { branch: Some(branch), ..SteeringResult::default() };
                 let shard = if branch.shard == ANY_SHARD { self.by_call_id(glance) } else { branch.shard };
                 (shard.0 < self.shards).then_some((shard, steered))
             }
             Kind::Request(Method::Register) => {
-                let claimed = claimed(glance, snapshot);
+                let claimed = claimed_aor(glance, snapshot);
                 let shard = match &claimed {
                     Some(aor) => self.locations.shard_of(snapshot.directory.resolve(aor.as_bytes())),
                     None => self.by_call_id(glance),
                 };
-                Some((shard, Steered { claimed, ..Steered::default() }))
+                Some((shard, SteeringResult { claimed, ..SteeringResult::default() }))
             }
-            Kind::Request(_) => Some((self.by_call_id(glance), Steered::default())),
+            Kind::Request(_) => Some((self.by_call_id(glance), SteeringResult::default())),
         }
     }
 
     /// Adds what the owner has to know besides.
     #[inline(always)]
-    pub fn complete(&self, peek: &Peek<'_>, steered: &mut Steered) {
+    pub fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult) {
         if let (Kind::Request(method), Some(via)) = (peek.kind, &peek.via) {
             steered.key = Some(server_key(&self.branches, &self.match_key, peek.head(), via, method));
         }
     }
 
-    fn by_call_id(&self, glance: &Glance<'_>) -> ShardId {
+    fn by_call_id(&self, glance: &PartialPeek<'_>) -> ShardId {
         let hash = self.call_ids.table64(&[glance.call_id]);
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
@@ -104,7 +104,7 @@ pub(crate) fn server_key(
 ) -> ServerKey {
     if let Some(branch) = via.branch
         && branch.len() == BRANCH_LEN
-        && is_written_alike(branches, branch)
+        && is_shared_stateless(branches, branch)
     {
         return ServerKey::of_branch_alone(secret, branch, method);
     }
@@ -114,8 +114,8 @@ pub(crate) fn server_key(
 /// Whether a branch is one that a server with our keys has written without state.
 // Never inlined: phones write others.
 #[inline(never)]
-fn is_written_alike(branches: &KeyRing, branch: &[u8]) -> bool {
-    Branch::decode(branches, branch).is_some_and(|branch| matches!(branch.owner, Owner::Stateless(_)))
+fn is_shared_stateless(branches: &KeyRing, branch: &[u8]) -> bool {
+    BranchId::decode(branches, branch).is_some_and(|branch| matches!(branch.owner, BranchOwner::Stateless(_)))
 }
 
 /// What keys of transactions are made with.
@@ -124,7 +124,7 @@ pub(crate) fn match_key(ring: &KeyRing) -> TagKey {
 }
 
 /// Whom a REGISTER claims to register.
-fn claimed(glance: &Glance<'_>, snapshot: &Snapshot) -> Option<Aor> {
+fn claimed_aor(glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<Aor> {
     let to = Uri::parse(glance.to?)?;
     snapshot.identity(to.sip()?)
 }

@@ -12,13 +12,13 @@ use crate::shard::Shard;
 
 impl Shard {
     /// The user of `aor` may not be called any more: also what waits for the store comes to nothing.
-    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8]) {
-        let mut record = self.keeping.buffer();
-        self.locations.forget(now, aor, &mut record);
-        self.keeping.bar(aor);
+    pub(crate) fn bar_user(&mut self, now: Timestamp, aor: &[u8]) {
+        let mut record = self.pending_registers.buffer();
+        self.locations.remove_address(now, aor, &mut record);
+        self.pending_registers.bar(aor);
         match self.snapshot.registrar.durability {
-            Durability::Memory => self.keeping.give_back(record),
-            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
+            Durability::Memory => self.pending_registers.recycle(record),
+            Durability::WriteBehind | Durability::WriteThrough => self.pending_registers.push_record(None, record),
         }
     }
 
@@ -29,18 +29,18 @@ impl Shard {
         if !self.locations.is_complete() {
             return;
         }
-        if !self.keeping.is_queued(aor) {
-            self.follow_order(now, aor, contact);
-        } else if !self.keeping.add_order(aor, contact) {
+        if !self.pending_registers.is_queued(aor) {
+            self.apply_unregister(now, aor, contact);
+        } else if !self.pending_registers.add_command(aor, contact) {
             self.report(Event::TableFull { table: "orders to unregister that wait for the store" });
         }
     }
 
     /// Only while nothing of `aor` is at the store.
-    pub(crate) fn follow_order(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
+    pub(crate) fn apply_unregister(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
         match contact {
             // What the store has and the table has not goes too.
-            None => self.enact_order(now, aor, UpdateKind::RemoveAll),
+            None => self.apply_update(now, aor, UpdateKind::RemoveAll),
             Some(contact) => self.remove_contact(now, aor, contact),
         }
     }
@@ -64,28 +64,30 @@ impl Shard {
             instance,
             reg_id: *reg_id,
         });
-        self.enact_order(now, aor, UpdateKind::Contacts(contacts.collect()));
+        self.apply_update(now, aor, UpdateKind::Contacts(contacts.collect()));
     }
 
-    fn enact_order(&mut self, now: Timestamp, aor: &[u8], kind: UpdateKind<'_>) {
+    fn apply_update(&mut self, now: Timestamp, aor: &[u8], kind: UpdateKind<'_>) {
         let update = Update {
             call_id: b"operator",
             cseq: u32::MAX,
             path: Path::new(),
             supported: Supported::default(),
-            first_hop: true,
+            is_first_hop: true,
             kind,
         };
         let nowhere = Flow::new(ListenerId(0), Transport::Udp, (Ipv4Addr::UNSPECIFIED, 0).into());
         let source = Source { flow: nowhere, via_sent_by_matches: true };
         let snapshot = Arc::clone(&self.snapshot);
-        let mut record = self.keeping.buffer();
+        let mut record = self.pending_registers.buffer();
         let staged = self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record);
-        let (Ok(_), Ok(parsed)) = (staged, Record::parse(&record)) else { return self.keeping.give_back(record) };
-        self.put(now, &parsed, None);
+        let (Ok(_), Ok(parsed)) = (staged, Record::parse(&record)) else {
+            return self.pending_registers.recycle(record);
+        };
+        self.commit_record(now, &parsed, None);
         match snapshot.registrar.durability {
-            Durability::Memory => self.keeping.give_back(record),
-            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
+            Durability::Memory => self.pending_registers.recycle(record),
+            Durability::WriteBehind | Durability::WriteThrough => self.pending_registers.push_record(None, record),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_shard::Snapshot;
-use support::{ALICE, BOB, BOB2, SERVER, Sent, World, summary};
+use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, summary};
 
 /// What is asked for, with the method, the Request-URI, To and further lines, and the answer.
 struct Case {
@@ -136,7 +136,7 @@ fn spelling() -> impl Strategy<Value = Spelling> {
     })
 }
 
-fn only(mut sent: Vec<Sent>) -> Sent {
+fn only(mut sent: Vec<SentMessage>) -> SentMessage {
     assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
     sent.remove(0)
 }
@@ -158,7 +158,7 @@ proptest! {
             world.wait(Duration::from_millis(wait));
             let again = only(world.input(from, &text));
             // The nonce of a challenge is another one after some seconds.
-            let rest = |sent: &Sent| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<Vec<_>>().join("\n");
+            let rest = |sent: &SentMessage| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<Vec<_>>().join("\n");
             prop_assert_eq!((rest(&again), again.flow), (rest(&first), first.flow));
             let counters = world.shard.counters();
             if world.shard.transactions() == 0 {
@@ -218,8 +218,9 @@ fn the_answer_goes_to_where_the_request_comes_from() {
     let first = only(world.input(BOB, &text));
     let moved = only(world.input(BOB2, &text));
     assert_eq!((moved.to.to_string().as_str(), moved.status()), (BOB2, 200));
-    let received =
-        |sent: &Sent| sent.header("Via").and_then(|via| via.split_once(";received=")).map(|(_, ip)| ip.to_owned());
+    let received = |sent: &SentMessage| {
+        sent.header("Via").and_then(|via| via.split_once(";received=")).map(|(_, ip)| ip.to_owned())
+    };
     assert_eq!([&first, &moved].map(received), ["192.0.2.20", "192.0.2.21"].map(|ip| Some(ip.to_owned())));
     assert_eq!(moved.header("To"), first.header("To"));
 }

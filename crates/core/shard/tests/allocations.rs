@@ -10,13 +10,13 @@ use std::time::Duration;
 use strowger_allocations::{Counting, allocations};
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Durability;
 use strowger_shard::{Action, Input, Output, Route, RouteTarget, Snapshot, Verdict};
-use support::{ALICE, BOB, Sent, World};
+use support::{ALICE, BOB, SentMessage, World};
 
 /// Units of work before any is counted: until as many transactions end as begin, several times over.
 const WARM_UP: usize = 400;
@@ -45,7 +45,7 @@ impl Counted {
     /// As every server has it: calls are followed, and nobody wants records. Alice and Bob are registered.
     fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
         let world = World::new(|snapshot| {
-            (snapshot.follow_calls, snapshot.record_calls) = (true, false);
+            (snapshot.track_calls, snapshot.record_calls) = (true, false);
             edit(snapshot);
         });
         let mut counted = Self { world, out: Vec::new(), allocated: 0 };
@@ -57,7 +57,7 @@ impl Counted {
     }
 
     /// Gives the shard a datagram; what leaves.
-    fn give(&mut self, from: &str, text: &str) -> Vec<Sent> {
+    fn give(&mut self, from: &str, text: &str) -> Vec<SentMessage> {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let World { shard, steering, snapshot, now, .. } = &mut self.world;
         let before = allocations();
@@ -65,14 +65,17 @@ impl Counted {
         peek.fill(text.as_bytes()).expect("has a head");
         let peek = &peek;
         let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
-        shard.foresee(peek, steered);
-        shard.handle_input(*now, Input::Message { arrival: *now, flow, peek, steered, verdict: Verdict::Admit });
+        shard.prefetch(peek, steered);
+        shard.handle_input(
+            *now,
+            Input::Message { arrival: *now, flow, peek, steering: steered, verdict: Verdict::Admit },
+        );
         self.allocated += allocations() - before;
         self.drain()
     }
 
     /// Takes what leaves, and says of each record at once that it is kept.
-    fn drain(&mut self) -> Vec<Sent> {
+    fn drain(&mut self) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         loop {
             let before = allocations();
@@ -80,11 +83,15 @@ impl Counted {
             self.allocated += allocations() - before;
             match output {
                 Some(Output::Send { flow }) => {
-                    sent.push(Sent { to: flow.peer, flow, text: String::from_utf8_lossy(&self.out).into_owned() });
+                    sent.push(SentMessage {
+                        to: flow.peer,
+                        flow,
+                        text: String::from_utf8_lossy(&self.out).into_owned(),
+                    });
                 }
                 Some(Output::Store { ticket: Some(ticket), record }) => {
                     let before = allocations();
-                    self.world.shard.handle_input(self.world.now, Input::Stored { ticket, record, kept: true });
+                    self.world.shard.handle_input(self.world.now, Input::Stored { ticket, record, is_durable: true });
                     self.allocated += allocations() - before;
                 }
                 Some(_) => {}
@@ -199,7 +206,7 @@ fn strict(snapshot: &mut Snapshot) {
     let user = |name: &str| {
         let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), b"example.com", b"secret");
         let ha1 = Ha1s { md5: ha1.as_bytes().try_into().ok(), ..Ha1s::default() };
-        Change::PutUser(User { aor: format!("{name}@example.com").into_bytes().into(), ha1, enabled: true })
+        DirectoryChange::PutUser(User { aor: format!("{name}@example.com").into_bytes().into(), ha1, enabled: true })
     };
     snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
 }
@@ -233,7 +240,7 @@ fn a_call_without_state_allocates_nothing() {
 fn a_call_through_a_first_stage_allocates_nothing() {
     let mut counted = Counted::new(|snapshot| {
         support::first_stage(snapshot);
-        snapshot.follow_calls = false;
+        snapshot.track_calls = false;
     });
     let each = counted.count(Counted::call_through);
     assert_eq!(each, [0; COUNTED]);

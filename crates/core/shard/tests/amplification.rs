@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_auth::{Algorithm, Network};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_message::Status;
 use strowger_overload::Limits;
@@ -19,7 +19,7 @@ const STRANGER: &str = "198.51.100.66:5060";
 
 /// How long, what it says, and what comes of that.
 struct Asked {
-    sent: Vec<support::Sent>,
+    sent: Vec<support::SentMessage>,
     bytes: usize,
 }
 
@@ -51,7 +51,7 @@ fn assert_bounded(world: &mut World, text: &str) -> Asked {
 fn users(snapshot: &mut Snapshot) {
     let user = |name: &str| {
         let aor = format!("{name}@example.com").into_bytes().into();
-        Change::PutUser(User { aor, ha1: Ha1s::default(), enabled: true })
+        DirectoryChange::PutUser(User { aor, ha1: Ha1s::default(), enabled: true })
     };
     snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
 }
@@ -96,7 +96,7 @@ fn loading() -> World {
 }
 
 fn full() -> World {
-    World::new(|snapshot| snapshot.limits = Limits { going_on: 0, server_transactions: 0 })
+    World::new(|snapshot| snapshot.limits = Limits { in_progress: 0, server_transactions: 0 })
 }
 
 /// Ten contacts of one user, at a server that asks nobody.
@@ -315,7 +315,8 @@ fn who_asks_for_more_than_fits_is_told_so() {
     assert_eq!(world.shard.counters().answers_cut, 1);
     // Over a connection there is no limit.
     let mut world = crowded();
-    let flow = Flow::on(ListenerId(0), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
+    let flow =
+        Flow::on_connection(ListenerId(0), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
     let sent =
         world.input_by(flow, &query.replace("SIP/2.0/UDP", "SIP/2.0/TCP").replace("alice@example", "bob@example"));
     assert_eq!((sent[0].status(), sent[0].headers("Contact").count()), (200, 10), "{}", sent[0].text);

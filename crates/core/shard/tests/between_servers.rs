@@ -11,7 +11,7 @@ use strowger_balancer::{Member, Policy, Set, SetConfig, Target};
 use strowger_foundation::Transport;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Listener, Listeners, Route, RouteTarget, Snapshot};
-use support::{ALICE, BOB, SERVER, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 /// The second stage.
 const SECOND: &str = "203.0.113.1:5060";
@@ -61,9 +61,9 @@ struct Pair {
     first: World,
     second: World,
     /// Requests that Bob got.
-    at_bob: Vec<Sent>,
+    at_bob: Vec<SentMessage>,
     /// What the first stage sent to the second, and back.
-    between: Vec<Sent>,
+    between: Vec<SentMessage>,
 }
 
 impl Pair {
@@ -72,9 +72,9 @@ impl Pair {
     }
 
     /// Alice sends `text`; what she gets.
-    fn send(&mut self, text: &str) -> Vec<Sent> {
+    fn send(&mut self, text: &str) -> Vec<SentMessage> {
         let mut to_alice = Vec::new();
-        let mut waiting: VecDeque<(&str, Sent)> =
+        let mut waiting: VecDeque<(&str, SentMessage)> =
             self.first.input(ALICE, text).into_iter().map(|s| (SERVER, s)).collect();
         while let Some((from, sent)) = waiting.pop_front() {
             let to = sent.to.to_string();
@@ -102,7 +102,7 @@ impl Pair {
     }
 
     /// The final responses to `count` calls, one each ten milliseconds.
-    fn calls(&mut self, from: u64, count: u64) -> Vec<Sent> {
+    fn calls(&mut self, from: u64, count: u64) -> Vec<SentMessage> {
         let mut answers = Vec::new();
         for number in from..from + count {
             answers.extend(self.send(&text("INVITE", number, "")).into_iter().filter(|sent| sent.status() >= 200));
@@ -117,12 +117,12 @@ impl Pair {
     }
 }
 
-fn is_unavailable(sent: &&Sent) -> bool {
+fn is_unavailable(sent: &&SentMessage) -> bool {
     sent.status() == 503
 }
 
 /// The parameters of a Via that are of overload control.
-fn told(sent: &Sent) -> String {
+fn told(sent: &SentMessage) -> String {
     let via = sent.header("Via").expect("has one");
     via.split(';').filter(|param| param.starts_with("oc")).map(|param| format!(";{param}")).collect()
 }
@@ -137,7 +137,7 @@ fn a_first_stage_sheds_for_its_second() {
     assert_eq!(pair.calls(100, 1).len(), 1, "this one brings the news");
     (pair.at_bob, pair.between) = (Vec::new(), Vec::new());
     let answers = pair.calls(1_000, 2_000);
-    let refused: Vec<&Sent> = answers.iter().filter(is_unavailable).collect();
+    let refused: Vec<&SentMessage> = answers.iter().filter(is_unavailable).collect();
     assert_eq!(answers.len(), 2_000, "each is answered");
     assert!((760..=840).contains(&refused.len()), "two fifths: {}", refused.len());
     assert!(refused.iter().all(|sent| sent.header("Retry-After").is_none()), "others may be tried at once");
@@ -171,13 +171,13 @@ fn a_share_of_all_leaves_what_has_priority() {
         .replace("CSeq: 1 BYE", "CSeq: 2 BYE")
         .replace("sip:x@elsewhere.example", &format!("sip:bob@{BOB}"));
     assert_eq!(finals(&pair.send(&bye)), [200]);
-    assert_eq!(pair.at_bob.last().map(Sent::method), Some("BYE"));
+    assert_eq!(pair.at_bob.last().map(SentMessage::method), Some("BYE"));
 }
 
 /// The response to `request` whose topmost Via says `said`.
-fn answer(world: &mut World, request: &Sent, status: u16, said: &str) -> Vec<Sent> {
+fn answer(world: &mut World, request: &SentMessage, status: u16, said: &str) -> Vec<SentMessage> {
     let text = request.text.replace(OFFER_WITH_RATE, OFFER).replace(OFFER, said);
-    let told = Sent { text, ..request.clone() };
+    let told = SentMessage { text, ..request.clone() };
     world.respond(&told, status, "b", "")
 }
 
@@ -225,7 +225,7 @@ fn feedback_that_is_not_renewed_expires() {
 #[test]
 fn a_response_that_was_overtaken_changes_nothing() {
     let mut world = first_stage(&[SECOND]);
-    let invites: Vec<Sent> =
+    let invites: Vec<SentMessage> =
         (0..4).map(|number| find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")).collect();
     answer(&mut world, &invites[0], 486, ";oc=100;oc-algo=\"loss\";oc-validity=60000;oc-seq=1282321615.782");
     answer(&mut world, &invites[1], 486, ";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=1282321615.781");
@@ -308,7 +308,8 @@ fn nobody_behind_a_server_speaks_for_it() {
     assert_eq!(told(&invite), "", "a phone is asked nothing");
     let rings = world.respond(&invite, 180, "b", "");
     assert_eq!(told(&rings[0]), OFFER, "what nobody has touched stays as it is");
-    let forged = Sent { text: invite.text.replace(OFFER, ";oc=100;oc-validity=60000;oc-seq=999999999999.9"), ..invite };
+    let forged =
+        SentMessage { text: invite.text.replace(OFFER, ";oc=100;oc-validity=60000;oc-seq=999999999999.9"), ..invite };
     let sent = world.respond(&forged, 200, "b", "");
     assert_eq!((sent[0].status(), told(&sent[0])), (200, String::new()), "{:?}", summary(&sent));
     // What comes a second time too.
@@ -320,8 +321,10 @@ fn nobody_behind_a_server_speaks_for_it() {
 fn who_was_not_asked_is_not_heard() {
     let mut world = second_stage(|_| {});
     let invite = find(&world.input(ALICE, &text("INVITE", 1, "")), "INVITE");
-    let said =
-        Sent { text: invite.text.replacen("\r\nVia", ";oc=100;oc-validity=60000;oc-seq=1.1\r\nVia", 1), ..invite };
+    let said = SentMessage {
+        text: invite.text.replacen("\r\nVia", ";oc=100;oc-validity=60000;oc-seq=1.1\r\nVia", 1),
+        ..invite
+    };
     assert_eq!(finals(&world.respond(&said, 486, "b", "")), [486]);
     assert_eq!(destinations(&world.input(ALICE, &text("INVITE", 2, "")), "INVITE"), [BOB]);
 }

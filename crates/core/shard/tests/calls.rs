@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{ALICE, BOB, BOB2, SERVER, Sent, World, finals, find, request, summary};
+use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, finals, find, request, summary};
 
 fn registered() -> World {
     let mut world = World::new(|_| {});
@@ -12,7 +12,7 @@ fn registered() -> World {
     world
 }
 
-fn invite(world: &mut World) -> Sent {
+fn invite(world: &mut World) -> SentMessage {
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
     sent[1].clone()

@@ -5,12 +5,12 @@ mod support;
 use std::time::Duration;
 
 use strowger_auth::Network;
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{Kind, Method, Peek};
 use strowger_overload::{Class, FilteredKind};
 use strowger_shard::{
-    Action, Classified, Classifier, ProvenSources, Route, RouteMatch, Snapshot, begins_work, may_begin_work,
+    Action, Classification, Classifier, ProvenSources, Route, RouteMatch, Snapshot, begins_work, may_begin_work,
 };
 use strowger_trunk::Trunk;
 use support::{World, request};
@@ -61,8 +61,8 @@ impl Ground {
                 .into(),
             ];
             let user = User { aor: (*b"bob@example.com").into(), ha1: Ha1s::default(), enabled: true };
-            let alias = Change::PutAlias { alias: (*b"boss@example.com").into(), aor: user.aor.clone() };
-            snapshot.directory = Directory::empty(1).with_changes([Change::PutUser(user), alias]);
+            let alias = DirectoryChange::PutAlias { alias: (*b"boss@example.com").into(), aor: user.aor.clone() };
+            snapshot.directory = Directory::empty(1).with_changes([DirectoryChange::PutUser(user), alias]);
             snapshot.siblings = vec![SIBLING.parse().expect("an address")];
             edit(snapshot);
         });
@@ -81,7 +81,7 @@ impl Ground {
         Self::new(|snapshot| snapshot.routes = routes.iter().map(route).collect())
     }
 
-    fn classify(&self, from: &str, text: &str) -> Classified {
+    fn classify(&self, from: &str, text: &str) -> Classification {
         let World { steering, snapshot, locations, now, .. } = &self.world;
         let peek = Peek::read(text.as_bytes()).expect("has a head");
         let (_, steered) = steering.steer(&peek, snapshot).expect("has an owner");
@@ -109,10 +109,10 @@ fn flow(from: &str) -> Flow {
 }
 
 /// A request of that class and kind by one of [`SOURCES`]; by any other address it is a stranger's.
-fn of_source(from: &str, class: Class, kind: FilteredKind) -> Classified {
+fn of_source(from: &str, class: Class, kind: FilteredKind) -> Classification {
     let known = SOURCES.iter().find(|(source, ..)| *source == from);
     let (is_unlimited, is_proven) = known.map_or((false, false), |known| (known.1, known.2));
-    Classified { class, kind, is_unlimited, is_proven }
+    Classification { class, kind, is_unlimited, is_proven }
 }
 
 /// The same request inside a dialog, as far as its To says so.
@@ -406,7 +406,8 @@ fn who_has_proven_nothing_for_long_is_a_stranger_again() {
         ground.proven.insert(begin + Duration::from_secs(hours * 3_600), flow(STRANGER).peer.ip());
     }
     let found = ground.classify(PROVEN, &request("INVITE", SOMEBODY, "1", PRIORITY));
-    let expected = Classified { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
+    let expected =
+        Classification { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
     assert_eq!(found, expected);
     assert_eq!(ground.class(STRANGER, "INVITE", SOMEBODY), Class::Call);
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1, Network, Qop};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use strowger_message::AuthParams;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Event, Route, RouteTarget};
-use support::{ALICE, BOB, Sent, World, request, summary};
+use support::{ALICE, BOB, SentMessage, World, request, summary};
 
 const WRONG: &str = "not the secret";
 
@@ -34,7 +34,7 @@ fn user(name: &str) -> User {
 }
 
 fn directory() -> Directory {
-    Directory::empty(1).with_changes(["alice", "bob"].map(|name| Change::PutUser(user(name))))
+    Directory::empty(1).with_changes(["alice", "bob"].map(|name| DirectoryChange::PutUser(user(name))))
 }
 
 /// A server that knows Alice and Bob and asks for credentials.
@@ -59,7 +59,7 @@ impl Client {
     }
 
     /// The request again with the answer to the challenge `number` of `refusal`, as a new transaction.
-    fn answer_to(&self, refusal: &Sent, number: usize, text: &str) -> String {
+    fn answer_to(&self, refusal: &SentMessage, number: usize, text: &str) -> String {
         let (challenge, header) = match refusal.status() {
             401 => ("WWW-Authenticate", "Authorization"),
             407 => ("Proxy-Authenticate", "Proxy-Authorization"),
@@ -84,7 +84,7 @@ impl Client {
         again(text, &self.nc.to_string()).replacen("Content-Length", &format!("{header}: {value}\r\nContent-Length"), 1)
     }
 
-    fn answer(&self, refusal: &Sent, text: &str) -> String {
+    fn answer(&self, refusal: &SentMessage, text: &str) -> String {
         self.answer_to(refusal, 0, text)
     }
 }
@@ -102,7 +102,7 @@ fn register(user: &str, branch: &str) -> String {
     )
 }
 
-fn only(mut sent: Vec<Sent>) -> Sent {
+fn only(mut sent: Vec<SentMessage>) -> SentMessage {
     assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
     sent.remove(0)
 }
@@ -121,14 +121,14 @@ fn invite(branch: &str) -> String {
 }
 
 /// The ACK to a refusal, as a client makes it: with the To of the refusal.
-fn ack(text: &str, refusal: &Sent) -> String {
+fn ack(text: &str, refusal: &SentMessage) -> String {
     let to = text.lines().find(|line| line.starts_with("To: ")).expect("has a To");
     let acked = format!("To: {}", refusal.header("To").expect("has a To"));
     text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK").replace(to, &acked)
 }
 
 /// Sends an INVITE that is challenged, acknowledges the challenge as a client does, and gives it.
-fn challenged(world: &mut World, text: &str) -> Sent {
+fn challenged(world: &mut World, text: &str) -> SentMessage {
     let refusal = only(world.input(ALICE, text));
     assert_eq!(refusal.status(), 407, "{}", refusal.start());
     assert!(world.input(ALICE, &ack(text, &refusal)).is_empty(), "the ACK is absorbed and not challenged");
@@ -154,7 +154,8 @@ fn a_phone_registers_with_its_password() {
 /// Whatever spells its headers, and by whatever it comes.
 #[test]
 fn a_challenge_keeps_no_state() {
-    let tcp = Flow::on(ListenerId(1), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
+    let tcp =
+        Flow::on_connection(ListenerId(1), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
     let udp = Flow::new(ListenerId(0), Transport::Udp, ALICE.parse().expect("an address"));
     for (flow, branch) in [(udp, "z9hG4bKcall"), (udp, "1"), (tcp, "z9hG4bKcall")] {
         let mut world = World::listening(&["UDP", "TCP"], |snapshot| {
@@ -187,7 +188,8 @@ fn a_challenge_keeps_no_state() {
             world.wait(Duration::from_millis(192));
             let later = only(world.input_by(flow, &text));
             assert_ne!(later.text, first.text);
-            let rest = |sent: &Sent| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<String>();
+            let rest =
+                |sent: &SentMessage| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<String>();
             assert_eq!(rest(&later), rest(&first));
         }
     }
@@ -258,7 +260,7 @@ fn a_wrong_password_is_challenged_again_and_reported() {
 }
 
 /// A refusal without what is random or says who asked.
-fn anonymous(refusal: &Sent, user: &str) -> String {
+fn anonymous(refusal: &SentMessage, user: &str) -> String {
     let mut text = refusal.text.replace(user, "USER");
     for (begin, end) in [("nonce=\"", "\""), (">;tag=", "\r\n")] {
         let mut from = 0;
@@ -275,7 +277,7 @@ fn anonymous(refusal: &Sent, user: &str) -> String {
 fn nobody_learns_who_is_a_user() {
     let mut world = world();
     world.configure(|s| {
-        s.directory = s.directory.with_changes([Change::PutUser(User { enabled: false, ..user("carl") })]);
+        s.directory = s.directory.with_changes([DirectoryChange::PutUser(User { enabled: false, ..user("carl") })]);
     });
     let mut answers = |name: &'static str, text: String| {
         let first = only(world.input(BOB, &text));
@@ -318,7 +320,7 @@ fn a_user_registers_and_calls_only_as_itself() {
 #[test]
 fn an_alias_may_call_by_its_users_password() {
     let mut world = with_bob();
-    let alias = Change::PutAlias { alias: (*b"100@example.com").into(), aor: (*b"alice@example.com").into() };
+    let alias = DirectoryChange::PutAlias { alias: (*b"100@example.com").into(), aor: (*b"alice@example.com").into() };
     world.configure(|s| s.directory = s.directory.with_changes([alias]));
     let text = invite("alias").replace("sip:alice@example.com", "sip:100@example.com");
     let refusal = challenged(&mut world, &text);
@@ -364,16 +366,16 @@ fn users_change_while_the_server_runs() {
         only(world.input(BOB, &Client::new("bob").answer(&refusal, &text))).status()
     };
     assert_eq!(attempt(&mut world, "enabled"), 200);
-    let disabled = Change::PutUser(User { enabled: false, ..user("bob") });
+    let disabled = DirectoryChange::PutUser(User { enabled: false, ..user("bob") });
     world.configure(|s| s.directory = s.directory.with_changes([disabled]));
     assert_eq!(attempt(&mut world, "disabled"), 401);
     world.configure(|s| s.directory = directory());
     assert_eq!(attempt(&mut world, "again"), 200);
-    let removed = Change::RemoveUser((*b"bob@example.com").into());
+    let removed = DirectoryChange::RemoveUser((*b"bob@example.com").into());
     world.configure(|s| s.directory = s.directory.with_changes([removed]));
     assert_eq!(attempt(&mut world, "removed"), 401);
     let other = User { ha1: user("alice").ha1, ..user("bob") };
-    world.configure(|s| s.directory = s.directory.with_changes([Change::PutUser(other)]));
+    world.configure(|s| s.directory = s.directory.with_changes([DirectoryChange::PutUser(other)]));
     assert_eq!(attempt(&mut world, "password"), 401);
 }
 

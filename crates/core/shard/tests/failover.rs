@@ -5,12 +5,12 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use strowger_directory::{Change, Directory, Gateway};
+use strowger_directory::{Directory, DirectoryChange, Gateway};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_locate::{Cause, Hop};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Event, Input, Owner, PlaceName, Route, RouteTarget};
-use support::{ALICE, Sent, World, destinations, finals, find, request, summary};
+use strowger_shard::{Action, Event, Input, NextHopName, NextHopOwner, Route, RouteTarget};
+use support::{ALICE, SentMessage, World, destinations, finals, find, request, summary};
 
 const ONE: &str = "203.0.113.1:5060";
 const TWO: &str = "203.0.113.2:5060";
@@ -37,15 +37,15 @@ fn text(method: &str, number: u32) -> String {
         .replace("call-1@alice", &format!("{number}@alice"))
 }
 
-fn call(world: &mut World, number: u32) -> Vec<Sent> {
+fn call(world: &mut World, number: u32) -> Vec<SentMessage> {
     world.input(ALICE, &text("INVITE", number))
 }
 
-fn tried(sent: &[(u64, Sent)]) -> Vec<(u64, String)> {
+fn tried(sent: &[(u64, SentMessage)]) -> Vec<(u64, String)> {
     sent.iter().filter(|(_, sent)| sent.method() == "INVITE").map(|(at, sent)| (*at, sent.to.to_string())).collect()
 }
 
-fn messages(timed: Vec<(u64, Sent)>) -> Vec<Sent> {
+fn messages(timed: Vec<(u64, SentMessage)>) -> Vec<SentMessage> {
     timed.into_iter().map(|(_, sent)| sent).collect()
 }
 
@@ -148,7 +148,7 @@ fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
     world.respond(&find(&next, "INVITE"), 486, "y", "");
     world.settle();
     let stream = |address: &str| RouteTarget {
-        place: strowger_shard::Place::At {
+        address: strowger_shard::TargetAddress::Literal {
             address: address.parse().expect("an address"),
             transport: Some(Transport::Tcp),
         },
@@ -160,7 +160,7 @@ fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
     });
     let first = find(&call(&mut world, 3), "INVITE");
     assert_eq!(first.flow, Flow::new(ListenerId(1), Transport::Tcp, ONE.parse().expect("an address")));
-    let next = world.give(Input::Unconnected { flow: first.flow });
+    let next = world.give(Input::ConnectFailed { flow: first.flow });
     assert_eq!(summary(&next), [format!("INVITE {TWO}")]);
     assert!(next[0].header("Via").is_some_and(|via| via.starts_with("SIP/2.0/TCP ")));
     world.respond(&next[0], 486, "z", "");
@@ -200,14 +200,14 @@ fn one_that_is_avoided_is_still_the_last_resort() {
     world.settle();
 }
 
-fn refused(world: &mut World, peer: &str) -> Vec<Sent> {
+fn refused(world: &mut World, peer: &str) -> Vec<SentMessage> {
     world.give(Input::Unreachable { peer: peer.parse().expect("an address") })
 }
 
 /// A place that is dead is silent, or the network says so, or another process answers 503: the caller hears the same.
 #[test]
 fn when_all_are_dead_the_caller_hears_it_soon_and_always_the_same() {
-    let end = |sent: &[(u64, Sent)]| -> Vec<(u64, u16)> {
+    let end = |sent: &[(u64, SentMessage)]| -> Vec<(u64, u16)> {
         sent.iter().filter(|(_, sent)| sent.status() >= 200).map(|(at, sent)| (*at, sent.status())).collect()
     };
     let acknowledge = |world: &mut World, number| assert!(world.input(ALICE, &text("ACK", number)).is_empty());
@@ -305,7 +305,7 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
     let mut world = two();
     world.configure(|snapshot| {
         let gateways = vec![gateway(&format!("sip:{ONE}")), gateway("sip:203.0.113.9")];
-        let change = Change::PutGateways { set: (*b"pstn").into(), gateways };
+        let change = DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways };
         snapshot.directory = Directory::empty(1).with_changes([change]);
     });
     for number in 1..4 {
@@ -313,13 +313,13 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
         world.wait(Duration::from_secs(60));
     }
     let hop = |address: &str| Hop { transport: Transport::Udp, address: address.parse().expect("an address") };
-    let out = |address: &str, of: Owner| Event::Outage {
+    let out = |address: &str, owner: NextHopOwner| Event::Outage {
         hop: hop(address),
-        names: vec![PlaceName { uri: format!("sip:{address}"), of }],
+        names: vec![NextHopName { uri: format!("sip:{address}"), owner }],
         cause: Cause::Silent,
         avoided_for: Duration::from_secs(30),
     };
-    assert_eq!(world.events, [out(ONE, Owner::Set("pstn".to_owned())), out(TWO, Owner::Route)]);
+    assert_eq!(world.events, [out(ONE, NextHopOwner::Set("pstn".to_owned())), out(TWO, NextHopOwner::Route)]);
     world.events.clear();
     world.wait(Duration::from_secs(60));
     let first = find(&call(&mut world, 9), "INVITE");
@@ -346,7 +346,7 @@ fn of_pstn(addresses: &[&str]) -> World {
     let gateways: Vec<Gateway> = addresses.iter().map(gateway).collect();
     let mut world = two();
     world.configure(|snapshot| {
-        let change = Change::PutGateways { set: (*b"pstn").into(), gateways: gateways.clone() };
+        let change = DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways: gateways.clone() };
         snapshot.directory = Directory::empty(1).with_changes([change]);
     });
     world
@@ -354,7 +354,7 @@ fn of_pstn(addresses: &[&str]) -> World {
 
 /// How often it was told that no gateway of the set answers.
 fn none_answers(world: &World) -> usize {
-    let told = Event::NoneAnswers { of: Owner::Set("pstn".to_owned()) };
+    let told = Event::AllTargetsOut { owner: NextHopOwner::Set("pstn".to_owned()) };
     world.events.iter().filter(|event| **event == told).count()
 }
 

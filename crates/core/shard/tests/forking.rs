@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use strowger_shard::Snapshot;
-use support::{ALICE, BOB, BOB2, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, BOB, BOB2, SentMessage, World, destinations, finals, find, request, summary};
 
 const BOB3: &str = "192.0.2.22:5060";
 const ELSEWHERE: &str = "192.0.2.99:5060";
@@ -23,20 +23,20 @@ fn serial() -> World {
     phones(|_| {}, &[(BOB, "0.9"), (BOB2, "0.5"), (BOB3, "0.1")])
 }
 
-fn call(world: &mut World) -> Vec<Sent> {
+fn call(world: &mut World) -> Vec<SentMessage> {
     world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""))
 }
 
-fn cancel(world: &mut World) -> Vec<Sent> {
+fn cancel(world: &mut World) -> Vec<SentMessage> {
     world.input(ALICE, &request("CANCEL", "sip:bob@example.com", "inv", ""))
 }
 
-fn to(sent: &[Sent], address: &str) -> Sent {
+fn to(sent: &[SentMessage], address: &str) -> SentMessage {
     let found = sent.iter().find(|sent| sent.method() == "INVITE" && sent.to.to_string() == address);
     found.unwrap_or_else(|| panic!("no INVITE to {address} in {:?}", summary(sent))).clone()
 }
 
-fn messages(timed: Vec<(u64, Sent)>) -> Vec<Sent> {
+fn messages(timed: Vec<(u64, SentMessage)>) -> Vec<SentMessage> {
     timed.into_iter().map(|(_, sent)| sent).collect()
 }
 
@@ -216,7 +216,7 @@ fn the_breadth_is_shared_and_bounds_a_fork() {
     world.settle();
 }
 
-fn redirected(recurse: bool, contacts: &str) -> (World, Vec<Sent>) {
+fn redirected(recurse: bool, contacts: &str) -> (World, Vec<SentMessage>) {
     let mut world = phones(|s| s.proxy.recurse = recurse, &[(BOB, "1")]);
     for address in [BOB2, BOB3] {
         world.register("carol", address, &format!("<sip:carol@{address}>"));

@@ -42,7 +42,7 @@ fn world() -> World {
 }
 
 /// Sets a call up as far as ringing; the INVITE that reached Bob.
-fn ring(world: &mut World, number: usize) -> support::Sent {
+fn ring(world: &mut World, number: usize) -> support::SentMessage {
     let sent = world.input(ALICE, &request("INVITE", number, 1, "", "", BODY));
     let invite = support::find(&sent, "INVITE");
     let contact = format!("Contact: <sip:bob@{BOB}>\r\n");
@@ -51,7 +51,7 @@ fn ring(world: &mut World, number: usize) -> support::Sent {
 }
 
 /// Answers it, and hangs up.
-fn finish(world: &mut World, number: usize, invite: &support::Sent) {
+fn finish(world: &mut World, number: usize, invite: &support::SentMessage) {
     let contact = format!("Contact: <sip:bob@{BOB}>\r\n");
     let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", &contact)).remove(0);
     let route = format!("Route: {}\r\n", answer.header("Record-Route").expect("stays on the path"));

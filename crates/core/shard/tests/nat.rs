@@ -8,7 +8,7 @@ use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_proxy::flow_token;
 use strowger_registrar::{KeepAlive, Nat};
 use strowger_shard::Snapshot;
-use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, request, summary};
 
 /// The outside of a translation.
 const OUTSIDE: &str = "203.0.113.7:40123";
@@ -38,7 +38,7 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
     world
 }
 
-fn invite(world: &mut World) -> Sent {
+fn invite(world: &mut World) -> SentMessage {
     world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")).remove(1)
 }
 
@@ -128,7 +128,7 @@ fn a_caller_behind_a_translation_is_reached_too() {
 }
 
 /// What keeps the translation open in five minutes: the moments in milliseconds, and the messages.
-fn kept_open(world: &mut World) -> (Vec<u64>, Vec<Sent>) {
+fn kept_open(world: &mut World) -> (Vec<u64>, Vec<SentMessage>) {
     let sent = world.wait(Duration::from_secs(290));
     assert!(sent.iter().all(|(_, sent)| sent.to.to_string() == OUTSIDE));
     sent.into_iter().unzip()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_shard::{Input, Snapshot};
-use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, SentMessage, World, request, summary};
 
 const DESK: &str = "+sip.instance=\"<urn:uuid:00000000-0000-1000-8000-AABBCCDDEEFF>\"";
 const OUTBOUND: &str = "Supported: path, outbound";
@@ -17,7 +17,7 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
 }
 
 fn over(slot: u32, peer: &str) -> Flow {
-    Flow::on(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), ConnId::new(0, slot, 1))
+    Flow::on_connection(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), ConnId::new(0, slot, 1))
 }
 
 fn datagrams(peer: &str) -> Flow {
@@ -25,7 +25,7 @@ fn datagrams(peer: &str) -> Flow {
 }
 
 /// Registers for Bob; `lines` may begin with further Vias.
-fn register(world: &mut World, flow: Flow, call: (&str, u32), lines: &[&str]) -> Sent {
+fn register(world: &mut World, flow: Flow, call: (&str, u32), lines: &[&str]) -> SentMessage {
     let (call_id, cseq) = call;
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
     let text = format!(
@@ -44,7 +44,7 @@ fn contact(uri: &str, reg_id: u32) -> String {
 }
 
 /// Calls Bob; what leaves but the 100.
-fn call(world: &mut World, branch: &str) -> Vec<Sent> {
+fn call(world: &mut World, branch: &str) -> Vec<SentMessage> {
     let mut sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", branch, ""));
     sent.retain(|sent| sent.status() != 100);
     sent
@@ -137,7 +137,7 @@ fn of_two_flows_of_a_phone_one_rings_and_the_other_when_that_is_dead() {
     register(&mut world, second, ("b", 1), &[&contact("sip:bob@10.0.0.20;transport=tcp", 2), OUTBOUND]);
     let sent = call(&mut world, "one");
     assert_eq!(sent.iter().map(|sent| sent.flow).collect::<Vec<_>>(), [second], "the newest, and never both");
-    let next = world.give(Input::Unconnected { flow: second });
+    let next = world.give(Input::ConnectFailed { flow: second });
     let next: Vec<_> = next.iter().filter(|sent| sent.method() == "INVITE").map(|sent| sent.flow).collect();
     assert_eq!(next, [first]);
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use strowger_foundation::{KeyRing, TagKey};
 use strowger_message::{Message, Via};
 use strowger_proxy::Stateless;
-use strowger_proxy::branch::{Branch, loop_hash};
+use strowger_proxy::branch::{BranchId, loop_hash};
 use strowger_shard::{Action, Route, RouteMatch, RouteTarget};
-use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, RING_KEY, SentMessage, World, request, summary};
 
 fn registered() -> World {
     let mut world = World::new(|_| {});
@@ -17,12 +17,12 @@ fn registered() -> World {
     world
 }
 
-fn invite(world: &mut World) -> Vec<Sent> {
+fn invite(world: &mut World) -> Vec<SentMessage> {
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
     sent.into_iter().filter(|s| s.method() == "INVITE").collect()
 }
 
-fn sent_to<'a>(sent: &'a [Sent], peer: &str) -> &'a Sent {
+fn sent_to<'a>(sent: &'a [SentMessage], peer: &str) -> &'a SentMessage {
     sent.iter().find(|s| s.to.to_string() == peer).expect("was sent")
 }
 
@@ -151,7 +151,7 @@ fn what_a_branch_shows_is_not_made_with_the_key_of_its_seal() {
     let text = request("INVITE", "sip:bob@example.com", "inv", "");
     let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
     let via = Via::parse_first(sent.header("Via").expect("ours").as_bytes()).expect("a Via").0;
-    let branch = Branch::decode(&ring, via.branch.expect("ours")).expect("sealed");
+    let branch = BranchId::decode(&ring, via.branch.expect("ours")).expect("sealed");
     let message = Message::parse(text.as_bytes()).expect("a request");
     assert_ne!(branch.loop_hash, loop_hash(ring.current(), &message));
 }

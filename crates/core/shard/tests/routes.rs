@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_directory::{Change, Ha1s, User};
+use strowger_directory::{DirectoryChange, Ha1s, User};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Route, RouteTarget};
@@ -193,11 +193,12 @@ fn the_same_inputs_give_the_same_bytes() {
 #[test]
 fn user_who_is_not_registered_here_is_looked_for_at_the_other_server() {
     let mut world = World::new(|snapshot| {
-        let user = |aor: &[u8], enabled| Change::PutUser(User { aor: aor.into(), ha1: Ha1s::default(), enabled });
+        let user =
+            |aor: &[u8], enabled| DirectoryChange::PutUser(User { aor: aor.into(), ha1: Ha1s::default(), enabled });
         let users = [user(b"bob@example.com", true), user(b"carol@example.com", false)];
         snapshot.directory = snapshot.directory.with_changes(users);
         let action = Action::proxy(vec![target(BOB2)], Stateless::Never);
-        snapshot.elsewhere = Some(Route::of_domain(b"*", action));
+        snapshot.fallback_route = Some(Route::of_domain(b"*", action));
     });
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "one", ""));
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB2}")]);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_registrar::record::merge;
 use strowger_registrar::{Durability, Record};
-use strowger_shard::{Event, Input, MAX_ORDERS};
-use support::{BOB, BOB2, Sent, World};
+use strowger_shard::{Event, Input, MAX_UNREGISTER_COMMANDS};
+use support::{BOB, BOB2, SentMessage, World};
 
 const AOR: &[u8] = b"bob@example.com";
 const A: &str = "sip:bob@192.0.2.20:5060";
@@ -38,7 +38,7 @@ impl Kept {
     }
 
     /// One phone for each contact: each counts for itself.
-    fn register(&mut self, contact: &str) -> Vec<Sent> {
+    fn register(&mut self, contact: &str) -> Vec<SentMessage> {
         self.cseq += 1;
         let (cseq, peer) = (self.cseq, if contact == B { BOB2 } else { BOB });
         let text = format!(
@@ -62,8 +62,8 @@ impl Kept {
                 self.journal.push(record.clone());
             }
             if let Some(ticket) = ticket {
-                let sent = self.world.give(Input::Stored { ticket, record, kept });
-                return sent.iter().map(Sent::status).collect();
+                let sent = self.world.give(Input::Stored { ticket, record, is_durable: kept });
+                return sent.iter().map(SentMessage::status).collect();
             }
         }
     }
@@ -243,7 +243,7 @@ fn while_registrations_are_loaded_nothing_is_ended() {
         world.give(Input::Unregister { aor: AOR, contact });
         assert!(world.records.is_empty());
         assert_eq!(contacts(&world, world.now), before.contacts());
-        world.locations.complete();
+        world.locations.complete_source();
         world.give(Input::Unregister { aor: AOR, contact });
         assert_eq!(world.records.len(), 1);
     }
@@ -254,7 +254,7 @@ fn orders_that_wait_are_bounded_and_none_is_kept_twice() {
     let mut kept = Kept::with(&[]);
     kept.register(A);
     for _ in 0..2 {
-        for number in 0..MAX_ORDERS {
+        for number in 0..MAX_UNREGISTER_COMMANDS {
             kept.unregister(Some(&format!("sip:{number}@192.0.2.9")));
         }
         assert!(kept.world.events.is_empty(), "{:?}", kept.world.events);

@@ -5,15 +5,15 @@ use core::net::SocketAddr;
 use strowger_foundation::{Buf, ConnId, Flow, Timestamp, fnv1a};
 use strowger_message::{HeaderName, Message, Method, Status};
 
-use crate::clocks::{End, Length, Owner};
 use crate::derived;
 use crate::id::ClientId;
 use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Transactions};
 use crate::machine::{Actions, ClientEvent, ClientState, Kind, start_client, step_client};
+use crate::outgoing_request::{OutgoingRequest, list_of, list_of_connection, may_reconnect};
 use crate::output::{Event, Output};
-use crate::peers::Links;
-use crate::sending::{Sending, list_of, list_of_connection, may_move};
-use crate::timers::{Over, Timers};
+use crate::timer_queues::{TimerOwner, WaitDuration, WaitEnd};
+use crate::timers::{TimerKind, Timers};
+use crate::unanswered_index::Links;
 
 /// The most transactions that one [`Transactions::handle_unreachable`] looks at, newest first. Those behind will be heard
 /// of again when they retransmit.
@@ -49,7 +49,7 @@ pub(crate) struct ClientSlot {
 pub(crate) struct Client {
     timers: Timers,
     /// Its [`Sending`]; [`NIL`](crate::peers::NIL) when it has none any more.
-    pub(crate) sending: u32,
+    pub(crate) outgoing: u32,
     user: u32,
     /// A hash of the request's method.
     method: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Client {
 
 impl ClientSlot {
     /// Whether its transaction waits for this and for nothing else.
-    pub(crate) fn waits_for(&self, end: &End) -> bool {
+    pub(crate) fn waits_for(&self, end: &WaitEnd) -> bool {
         let waits = |client: &Client| client.timers.is_last_until(end.at);
         self.generation == end.owner.generation && self.client.as_ref().is_some_and(waits)
     }
@@ -107,20 +107,21 @@ impl Transactions {
         let reserved = self.slot_mut(id).is_some_and(|slot| slot.client.is_none());
         debug_assert!(reserved, "a client transaction starts once, from a name that was reserved");
         if !reserved {
-            self.pool.give(request);
+            self.pool.recycle(request);
             return;
         }
         // A non-INVITE request is kept for its retransmission only, and where it may have to take another connection.
-        let keep = kind == Kind::Invite || !is_reliable || may_move(&flow);
+        let keep = kind == Kind::Invite || !is_reliable || may_reconnect(&flow);
         let kept = if keep { self.pool.copy_of(&request) } else { Buf::new() };
-        let sending = self.sendings.insert(Sending { client: id, kept, flow, cancel: None, links: Links::NONE });
+        let sending =
+            self.outgoing.insert(OutgoingRequest { client: id, message: kept, flow, cancel: None, links: Links::NONE });
         let (state, actions) = start_client(kind, is_reliable);
         let method = match kind {
             Kind::Invite => method_hash(Method::Invite),
             Kind::NonInvite => fnv1a(request.split(|byte| *byte == b' ').next().unwrap_or(&[])),
         };
         let (timers, retransmissions) = (Timers::NONE, 0);
-        let client = Client { timers, sending, user, method, kind, state, is_reliable, retransmissions };
+        let client = Client { timers, outgoing: sending, user, method, kind, state, is_reliable, retransmissions };
         if let Some(slot) = self.slot_mut(id) {
             slot.client = Some(client);
         }
@@ -138,7 +139,7 @@ impl Transactions {
         if client.method != method_hash(response.method()) {
             //= rfc3261#17.1.3
             // CANCEL has the branch of what it cancels; the method in CSeq tells them apart.
-            let cancel = self.sending(id).and_then(|sending| sending.cancel);
+            let cancel = self.outgoing(id).and_then(|sending| sending.cancel);
             return match (response.method(), cancel) {
                 (Method::Cancel, Some(cancel)) => {
                     self.on_response(now, cancel, Kind::NonInvite, status, response);
@@ -164,22 +165,22 @@ impl Transactions {
         if client.kind != Kind::Invite || client.state != ClientState::Proceeding {
             return false;
         }
-        let Some(sending) = self.sending(invite) else { return false };
+        let Some(sending) = self.outgoing(invite) else { return false };
         if sending.cancel.is_some() {
             return true;
         }
-        let (flow, length) = (sending.flow, sending.kept.len());
+        let (flow, length) = (sending.flow, sending.message.len());
         let mut request = self.pool.take(length);
-        let Some(sending) = self.sending(invite) else { return false };
-        if derived::write_cancel(&sending.kept, &mut request).is_none() {
+        let Some(sending) = self.outgoing(invite) else { return false };
+        if derived::write_cancel(&sending.message, &mut request).is_none() {
             self.counters.underivable = self.counters.underivable.saturating_add(1);
-            self.pool.give(request);
+            self.pool.recycle(request);
             return false;
         }
         match self.reserve_client() {
             Ok(cancel) => {
                 self.start_client(now, cancel, Kind::NonInvite, flow, request, NO_USER);
-                if let Some(sending) = self.sending_mut(invite) {
+                if let Some(sending) = self.outgoing_mut(invite) {
                     sending.cancel = Some(cancel);
                 }
             }
@@ -230,7 +231,7 @@ impl Transactions {
         let list = list_of_connection(connection);
         let went_over = |flow: &Flow| flow.connection == Some(connection);
         for id in self.unanswered_of(list, MAX_CLOSED_SCAN, went_over) {
-            if !self.move_to_another(id) {
+            if !self.resend_on_new_connection(id) {
                 self.on_client(now, id, ClientEvent::Unreachable);
             }
         }
@@ -240,18 +241,19 @@ impl Transactions {
     ///
     /// A peer may close a connection while we write to it, and has then not read us; if it has, or if the request took another
     /// connection in the first place, this one is a retransmission to it (RFC 3261 §17.2.3).
-    fn move_to_another(&mut self, id: ClientId) -> bool {
-        let Some((kind, index)) = self.client(id).map(|client| (client.kind, client.sending)) else { return false };
-        let sending = self.sendings.get_mut(index);
-        let Some(sending) = sending.filter(|sending| may_move(&sending.flow) && !sending.kept.is_empty()) else {
+    fn resend_on_new_connection(&mut self, id: ClientId) -> bool {
+        let Some((kind, index)) = self.client(id).map(|client| (client.kind, client.outgoing)) else { return false };
+        let sending = self.outgoing.get_mut(index);
+        let Some(sending) = sending.filter(|sending| may_reconnect(&sending.flow) && !sending.message.is_empty())
+        else {
             return false;
         };
         let Flow { listener, transport, peer, .. } = sending.flow;
         let flow = Flow::new(listener, transport, peer);
         sending.flow = flow;
-        let kept = core::mem::take(&mut sending.kept);
+        let kept = core::mem::take(&mut sending.message);
         if kind == Kind::Invite {
-            sending.kept = self.pool.copy_of(&kept);
+            sending.message = self.pool.copy_of(&kept);
         }
         self.unlink_unanswered(index);
         self.link_unanswered(index, list_of(&flow));
@@ -268,10 +270,10 @@ impl Transactions {
 
     /// Sends the request of `id` no more, and waits on for what may still come: it is tried elsewhere.
     pub fn stop_retransmitting(&mut self, id: ClientId) {
-        let Self { clients, clocks, .. } = self;
+        let Self { clients, timer_queues: clocks, .. } = self;
         let slot = clients.get_mut(id.index).filter(|slot| slot.generation == id.generation);
         if let Some(client) = slot.and_then(|slot| slot.client.as_mut()) {
-            client.timers.change(clocks, Owner::client(id), None, Timers::stop_retransmit);
+            client.timers.rearm(clocks, TimerOwner::client(id), None, Timers::stop_retransmit);
         }
     }
 
@@ -301,22 +303,22 @@ impl Transactions {
 
     /// Sends the ACK to a failure and keeps it in the place of the request.
     fn acknowledge(&mut self, id: ClientId, to: &[u8]) {
-        let Some(sending) = self.sending_mut(id) else { return };
+        let Some(sending) = self.outgoing_mut(id) else { return };
         let flow = sending.flow;
-        let invite = core::mem::take(&mut sending.kept);
+        let invite = core::mem::take(&mut sending.message);
         let mut ack = self.pool.take(invite.len().min(512));
         let written = derived::write_ack(&invite, to, &mut ack);
-        self.pool.give(invite);
+        self.pool.recycle(invite);
         if written.is_none() {
             self.counters.underivable = self.counters.underivable.saturating_add(1);
-            self.pool.give(ack);
+            self.pool.recycle(ack);
             return;
         }
         // A reliable transport ends the transaction here, and the ACK is never sent again.
         if !flow.transport.is_reliable() {
             let kept = self.pool.copy_of(&ack);
-            if let Some(sending) = self.sending_mut(id) {
-                sending.kept = kept;
+            if let Some(sending) = self.outgoing_mut(id) {
+                sending.message = kept;
             }
         }
         self.push_output(Output::Once { flow, buf: ack });
@@ -338,14 +340,14 @@ impl Transactions {
         let id = ClientId { index, generation: slot.generation };
         let Some(client) = &mut slot.client else { return };
         let event = match client.timers.on_fired() {
-            Over::Retransmit => ClientEvent::Retransmit,
-            Over::Deadline => ClientEvent::Deadline,
+            TimerKind::Retransmit => ClientEvent::Retransmit,
+            TimerKind::Deadline => ClientEvent::Deadline,
         };
         self.on_client(now, id, event);
     }
 
     /// A last wait of the transaction at `index` is over, where it is still that transaction. That is its end, and all.
-    pub(crate) fn on_client_waited(&mut self, now: Timestamp, index: u32, end: &End) {
+    pub(crate) fn on_client_wait_end(&mut self, now: Timestamp, index: u32, end: &WaitEnd) {
         let Some(slot) = self.clients.get(index).filter(|slot| slot.waits_for(end)) else { return };
         let id = ClientId { index, generation: slot.generation };
         debug_assert_eq!(self.step_client(id, ClientEvent::Deadline), Some((ClientState::Terminated, Actions::NONE)));
@@ -365,17 +367,17 @@ impl Transactions {
 
     /// Does what a step asked for, but for what needs the message that came.
     fn apply_client(&mut self, now: Timestamp, id: ClientId, state: ClientState, actions: Actions) {
-        let Self { timing, clients, clocks, .. } = self;
+        let Self { timing, clients, timer_queues: clocks, .. } = self;
         let slot = clients.get_mut(id.index).filter(|slot| slot.generation == id.generation);
         let Some(client) = slot.and_then(|slot| slot.client.as_mut()) else { return };
         debug_assert!(client.state != ClientState::Terminated);
         let was_unanswered = client.is_unanswered();
         client.state = state;
         let is_heard = was_unanswered && !client.is_unanswered();
-        let sending = client.sending;
+        let sending = client.outgoing;
         let last = last_wait(state, actions);
         let retransmissions = &mut client.retransmissions;
-        client.timers.change(clocks, Owner::client(id), last, |timers| {
+        client.timers.rearm(clocks, TimerOwner::client(id), last, |timers| {
             if actions.has(Actions::STOP_RETRANSMIT) {
                 timers.stop_retransmit();
             }
@@ -404,9 +406,9 @@ impl Transactions {
             self.unlink_unanswered(sending);
         }
         if actions.has(Actions::RELEASE) {
-            self.release_sending(id, sending);
+            self.release_outgoing(id, sending);
         }
-        if actions.has(Actions::REPLAY) && self.sending(id).is_some_and(|sending| !sending.kept.is_empty()) {
+        if actions.has(Actions::REPLAY) && self.outgoing(id).is_some_and(|sending| !sending.message.is_empty()) {
             self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
             self.push_output(Output::ReplayClient(id));
         }
@@ -420,10 +422,10 @@ impl Transactions {
             return;
         }
         let Some(mut client) = self.clients.remove(id.index).and_then(|slot| slot.client) else { return };
-        client.timers.disarm(&mut self.clocks);
-        let sending = self.sendings.remove(client.sending);
+        client.timers.disarm(&mut self.timer_queues);
+        let sending = self.outgoing.remove(client.outgoing);
         let cancel = sending.and_then(|sending| {
-            self.pool.give(sending.kept);
+            self.pool.recycle(sending.message);
             sending.cancel
         });
         let user = client.user;
@@ -446,7 +448,8 @@ impl Transactions {
     }
 
     fn abandon(&mut self, now: Timestamp, cancel: ClientId) {
-        let Some((is_unanswered, sending)) = self.client(cancel).map(|client| (client.is_unanswered(), client.sending))
+        let Some((is_unanswered, sending)) =
+            self.client(cancel).map(|client| (client.is_unanswered(), client.outgoing))
         else {
             return;
         };
@@ -473,9 +476,9 @@ impl Transactions {
         let (mut timers, mut unanswered, mut senders) = (0usize, 0usize, 0usize);
         for (_, slot) in self.clients.iter() {
             let Some(client) = &slot.client else { continue };
-            let sends = self.sendings.get(client.sending);
+            let sends = self.outgoing.get(client.outgoing);
             senders = senders.saturating_add(usize::from(sends.is_some()));
-            let kept = sends.is_some_and(|sending| !sending.kept.is_empty());
+            let kept = sends.is_some_and(|sending| !sending.message.is_empty());
             let deadline = client.timers.has_deadline();
             let retransmits = client.timers.retransmits();
             let reliable = client.is_reliable;
@@ -488,7 +491,7 @@ impl Transactions {
                 (Kind::Invite, ClientState::Proceeding) => assert!(kept && !retransmits),
                 (Kind::Invite, ClientState::Completed) => assert!(deadline && !retransmits),
                 (Kind::NonInvite, ClientState::Trying | ClientState::Proceeding) => {
-                    let moves = sends.is_some_and(|sending| may_move(&sending.flow));
+                    let moves = sends.is_some_and(|sending| may_reconnect(&sending.flow));
                     assert!(deadline && kept == (!reliable || moves));
                 }
                 (Kind::Invite, ClientState::Accepted) | (Kind::NonInvite, ClientState::Completed) => {
@@ -500,16 +503,16 @@ impl Transactions {
             unanswered = unanswered.saturating_add(usize::from(client.is_unanswered()));
             timers = timers.saturating_add(client.timers.armed());
         }
-        assert_eq!(self.sendings.len(), senders, "what is sent is a transaction's");
+        assert_eq!(self.outgoing.len(), senders, "what is sent is a transaction's");
         assert_eq!(self.count_listed(), unanswered, "the lists hold exactly those that heard nothing");
         timers
     }
 }
 
 /// How long a transaction waits that has come to `state` by `actions`, where it has nothing else left to do.
-fn last_wait(state: ClientState, actions: Actions) -> Option<Length> {
+fn last_wait(state: ClientState, actions: Actions) -> Option<WaitDuration> {
     let is_last = matches!(state, ClientState::Completed | ClientState::Accepted);
-    is_last.then_some(if actions.has(Actions::ARM_T4) { Length::T4 } else { Length::Timeout })
+    is_last.then_some(if actions.has(Actions::ARM_T4) { WaitDuration::T4 } else { WaitDuration::Timeout })
 }
 
 /// Tells a transaction's own method from another; nobody gains by a collision with it.

@@ -90,9 +90,9 @@ impl ServerKey {
 /// What tells requests of one key apart: a short keyed hash of Call-ID and the number of CSeq. Of one client's requests it is the
 /// same for those that are the same; a client that uses a branch again for another request has another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestMark(NonZeroU32);
+pub struct RequestFingerprint(NonZeroU32);
 
-impl RequestMark {
+impl RequestFingerprint {
     /// The mark of a request with this Call-ID and CSeq.
     #[inline]
     #[must_use]

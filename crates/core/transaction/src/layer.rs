@@ -5,15 +5,15 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 use strowger_foundation::{Buf, BufPool, Flow, Slots, Timestamp, Wakeup};
 
-use crate::answered::{Answered, Kept};
 use crate::client::ClientSlot;
-use crate::clocks::{Clocks, Side};
-use crate::foresight::AHEAD;
+use crate::outgoing_request::OutgoingRequest;
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
-use crate::peers::Peers;
-use crate::sending::Sending;
-use crate::server::{Place, Server};
+use crate::prefetch::AHEAD;
+use crate::response_cache::{CachedResponse, ResponseCache};
+use crate::server::{IndexEntry, Server};
+use crate::timer_queues::{Side, TimerQueues};
 use crate::timing::Timing;
+use crate::unanswered_index::UnansweredIndex;
 
 /// The most server transactions of a layer.
 pub const MAX_SERVER: usize = 1 << 20;
@@ -36,14 +36,14 @@ pub struct TableFull;
 pub struct Transactions {
     pub(crate) timing: Timing,
     pub(crate) servers: Slots<Server>,
-    pub(crate) answered: Answered,
+    pub(crate) response_cache: ResponseCache,
     /// Server transactions by their keys, which are keyed hashes already.
-    pub(crate) index: HashTable<Place>,
+    pub(crate) index: HashTable<IndexEntry>,
     pub(crate) clients: Slots<ClientSlot>,
-    pub(crate) sendings: Slots<Sending>,
+    pub(crate) outgoing: Slots<OutgoingRequest>,
     /// Client transactions that nothing was heard of, by peer.
-    pub(crate) unanswered: Peers,
-    pub(crate) clocks: Clocks,
+    pub(crate) unanswered: UnansweredIndex,
+    pub(crate) timer_queues: TimerQueues,
     pub(crate) pool: BufPool,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) events: VecDeque<Event>,
@@ -59,12 +59,12 @@ impl Transactions {
         Self {
             timing,
             servers: Slots::new(),
-            answered: Answered::default(),
+            response_cache: ResponseCache::default(),
             index: HashTable::new(),
             clients: Slots::new(),
-            sendings: Slots::new(),
-            unanswered: Peers::new(seed),
-            clocks: Clocks::new(),
+            outgoing: Slots::new(),
+            unanswered: UnansweredIndex::new(seed),
+            timer_queues: TimerQueues::new(),
             pool: BufPool::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
@@ -88,7 +88,7 @@ impl Transactions {
     pub fn handle_timeout(&mut self, now: Timestamp) {
         let mut rest = MAX_TIMERS_PER_CALL;
         while rest > 0
-            && let Some(timer) = self.clocks.poll_timer(now)
+            && let Some(timer) = self.timer_queues.poll_timer(now)
         {
             rest = rest.saturating_sub(1);
             match timer.side() {
@@ -99,24 +99,24 @@ impl Transactions {
         // A few at a time, each few foreseen.
         let mut few = AHEAD;
         while rest > 0 && few == AHEAD {
-            self.foresee_ends(now);
+            self.prefetch_wait_ends(now);
             few = (0..rest.min(AHEAD)).take_while(|_| self.end_wait(now)).count();
             rest = rest.saturating_sub(few);
         }
         few = AHEAD;
         while rest > 0 && few == AHEAD {
-            self.foresee_forgotten(now);
-            few = (0..rest.min(AHEAD)).take_while(|_| self.forget_answer(now)).count();
+            self.prefetch_expired_responses(now);
+            few = (0..rest.min(AHEAD)).take_while(|_| self.expire_response(now)).count();
             rest = rest.saturating_sub(few);
         }
     }
 
     /// Ends the next last wait that is over; whether there was one.
     fn end_wait(&mut self, now: Timestamp) -> bool {
-        let Some(end) = self.clocks.poll_end(now) else { return false };
+        let Some(end) = self.timer_queues.poll_end(now) else { return false };
         match end.owner.side() {
-            Side::Server(index) => self.on_server_waited(index, &end),
-            Side::Client(index) => self.on_client_waited(now, index, &end),
+            Side::Server(index) => self.on_server_wait_end(index, &end),
+            Side::Client(index) => self.on_client_wait_end(now, index, &end),
         }
         true
     }
@@ -124,7 +124,7 @@ impl Transactions {
     /// When [`handle_timeout`](Self::handle_timeout) is next wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let next = [self.clocks.next_deadline(), self.answered.next_deadline()].into_iter().flatten().min();
+        let next = [self.timer_queues.next_deadline(), self.response_cache.next_deadline()].into_iter().flatten().min();
         next.map(|at| Wakeup { at, reason: "transaction timer" })
     }
 
@@ -145,19 +145,19 @@ impl Transactions {
         loop {
             let (flow, kept) = match self.outputs.pop_front()? {
                 Output::Once { flow, buf } => {
-                    self.pool.give(core::mem::replace(out, buf));
+                    self.pool.recycle(core::mem::replace(out, buf));
                     return Some(flow);
                 }
                 Output::ReplayServer(id) => match self.server(id) {
-                    Some(server) => (server.flow, &server.kept[..]),
+                    Some(server) => (server.flow, &server.response[..]),
                     None => continue,
                 },
-                Output::ReplayAnswer(place) => match self.answered.kept(place) {
-                    Some(Kept::Whole(flow, text)) => (flow, text),
+                Output::ReplayCached(place) => match self.response_cache.response_at(place) {
+                    Some(CachedResponse::Whole(flow, text)) => (flow, text),
                     _ => continue,
                 },
-                Output::ReplayClient(id) => match self.sending(id) {
-                    Some(sending) => (sending.flow, &sending.kept[..]),
+                Output::ReplayClient(id) => match self.outgoing(id) {
+                    Some(sending) => (sending.flow, &sending.message[..]),
                     None => continue,
                 },
             };
@@ -178,7 +178,7 @@ impl Transactions {
     /// How many server transactions there are.
     #[must_use]
     pub fn servers(&self) -> usize {
-        self.servers.len().saturating_add(self.answered.len())
+        self.servers.len().saturating_add(self.response_cache.len())
     }
 
     /// How many client transactions there are, reserved ones included.
@@ -199,10 +199,10 @@ impl Transactions {
     /// Where something is not true.
     pub fn check_invariants(&self) {
         let timers = self.check_servers().saturating_add(self.check_clients());
-        assert_eq!(self.clocks.armed(), timers, "every armed timer is a transaction's");
+        assert_eq!(self.timer_queues.armed(), timers, "every armed timer is a transaction's");
         let queued = self.servers.iter().filter(|(_, server)| server.is_queued()).count();
         let queued = queued.saturating_add(self.clients.iter().filter(|(_, slot)| slot.is_queued()).count());
-        assert!(self.clocks.waiting() >= queued, "every last wait has an end");
+        assert!(self.timer_queues.waiting() >= queued, "every last wait has an end");
         assert!(self.outputs.len() <= MAX_OUTPUTS);
         assert!(self.servers() <= MAX_SERVER && self.clients.len() <= MAX_CLIENT);
     }
@@ -226,7 +226,7 @@ impl Transactions {
     fn drop_output(&mut self, output: Output) {
         self.counters.outputs_dropped = self.counters.outputs_dropped.saturating_add(1);
         if let Output::Once { buf, .. } = output {
-            self.pool.give(buf);
+            self.pool.recycle(buf);
         }
     }
 }

@@ -16,25 +16,25 @@
     )
 )]
 
-mod answered;
 mod client;
-mod clocks;
 mod derived;
-mod foresight;
 mod id;
 mod key;
 mod layer;
 mod machine;
+mod outgoing_request;
 mod output;
-mod peers;
-mod sending;
+mod prefetch;
+mod response_cache;
 mod server;
+mod timer_queues;
 mod timers;
 mod timing;
+mod unanswered_index;
 
 pub use client::{MAX_CLOSED_SCAN, MAX_UNREACHABLE_SCAN, ResponseVerdict};
 pub use id::{ClientId, ServerId};
-pub use key::{RequestMark, ServerKey};
+pub use key::{RequestFingerprint, ServerKey};
 pub use layer::{MAX_CLIENT, MAX_SERVER, MAX_TIMERS_PER_CALL, NO_USER, TableFull, Transactions};
 pub use machine::{ClientState, Kind, ServerState};
 pub use output::{Counters, Event, MAX_OUTPUTS};

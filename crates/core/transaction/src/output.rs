@@ -87,6 +87,6 @@ pub(crate) enum Output {
     },
     ReplayServer(ServerId),
     /// An answer that another element gave for good, by its place.
-    ReplayAnswer(u32),
+    ReplayCached(u32),
     ReplayClient(ClientId),
 }

@@ -3,16 +3,16 @@
 use core::time::Duration;
 
 use strowger_foundation::{Buf, Flow, Timestamp, Transport};
-use strowger_message::{Head, HeaderName, NameAddr, Own, Status};
+use strowger_message::{Head, HeaderName, NameAddr, OwnFields, Status};
 
-use crate::answered::{Answered, Given, Kept};
-use crate::clocks::{End, Length, Owner};
 use crate::id::ServerId;
-use crate::key::{RequestMark, ServerKey};
+use crate::key::{RequestFingerprint, ServerKey};
 use crate::layer::{MAX_SERVER, NO_USER, TableFull, Transactions};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
-use crate::timers::{Over, Timers};
+use crate::response_cache::{CachedResponse, NewResponse, ResponseCache};
+use crate::timer_queues::{TimerOwner, WaitDuration, WaitEnd};
+use crate::timers::{TimerKind, Timers};
 use crate::timing::Timing;
 
 /// Added to a moment, it makes of its whole milliseconds the next ones.
@@ -31,14 +31,14 @@ pub enum AckVerdict {
     /// The same once more, or before there was an answer: nothing comes of it.
     Ignored,
     /// It answers a success, or nothing that we know: it is the user's to route.
-    PassOn,
+    ToUser,
 }
 
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) key: ServerKey,
     /// The last response, where the machine may have to send it again.
-    pub(crate) kept: Buf,
+    pub(crate) response: Buf,
     pub(crate) flow: Flow,
     timers: Timers,
     /// When it was opened, in milliseconds, rounded up and cut: it counts for some seconds only.
@@ -55,7 +55,7 @@ pub(crate) struct Server {
 /// Where a server transaction is, or what is left of it, with a part of its key: so an index that grows looks at no transaction,
 /// for they lie all over the memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct IndexEntry {
     pub(crate) key_part: u32,
     index: u32,
 }
@@ -65,9 +65,9 @@ impl Transactions {
     #[must_use]
     pub fn find_server(&self, key: ServerKey) -> Option<ServerId> {
         let key_part = part_of(key);
-        let is_it = |place: &Place| place.key_part == key_part && self.key_at(place.index) == Some(key);
-        let Place { index, .. } = *self.index.find(hash_of(key_part), is_it)?;
-        if Answered::is_place(index) {
+        let is_it = |place: &IndexEntry| place.key_part == key_part && self.key_at(place.index) == Some(key);
+        let IndexEntry { index, .. } = *self.index.find(hash_of(key_part), is_it)?;
+        if ResponseCache::is_place(index) {
             return Some(ServerId { index, generation: 0 });
         }
         let server = self.servers.get(index)?;
@@ -98,7 +98,7 @@ impl Transactions {
         let state = start_server(kind);
         let server = Server {
             key,
-            kept: Buf::new(),
+            response: Buf::new(),
             flow,
             timers: Timers::NONE,
             opened_ms: cut_ms(now + NEARLY_A_MILLISECOND),
@@ -111,7 +111,7 @@ impl Transactions {
         };
         let index = self.servers.insert(server);
         let key_part = part_of(key);
-        self.index.insert_unique(hash_of(key_part), Place { key_part, index }, |place| hash_of(place.key_part));
+        self.index.insert_unique(hash_of(key_part), IndexEntry { key_part, index }, |place| hash_of(place.key_part));
         Ok(ServerId { index, generation })
     }
 
@@ -172,7 +172,7 @@ impl Transactions {
 
     /// Has responses that are still to come, or come again, sent to `flow`, where both that and where they went are datagrams: a
     /// retransmission has come by another server that stands in for the one before.
-    pub fn turn_to(&mut self, id: ServerId, flow: Flow) {
+    pub fn redirect_responses(&mut self, id: ServerId, flow: Flow) {
         let is_datagram = |flow: &Flow| flow.transport == Transport::Udp;
         if let Some(server) = self.server_mut(id).filter(|server| is_datagram(&server.flow) && is_datagram(&flow)) {
             server.flow = flow;
@@ -182,15 +182,15 @@ impl Transactions {
     /// What is kept of the answer of our own that is all that `id` has left, and what it answers: where its request comes again, that
     /// is [answered again](Self::answer_again).
     #[must_use]
-    pub fn own_answer(&self, id: ServerId) -> Option<(RequestMark, &[u8])> {
-        match self.answered.kept(id.index)? {
-            Kept::Own(request, own) => Some((request, own)),
-            Kept::Whole(..) => None,
+    pub fn cached_own_response(&self, id: ServerId) -> Option<(RequestFingerprint, &[u8])> {
+        match self.response_cache.response_at(id.index)? {
+            CachedResponse::Own(request, own) => Some((request, own)),
+            CachedResponse::Whole(..) => None,
         }
     }
 
     /// A request came again that has an [answer of our own](Self::own_answer): here that is once more, and goes to `flow`.
-    pub fn answer_again(&mut self, flow: Flow, response: Buf) {
+    pub fn resend_own_response(&mut self, flow: Flow, response: Buf) {
         //= rfc3261#17.2.2
         // As in `handle_retransmission`.
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
@@ -202,17 +202,17 @@ impl Transactions {
     /// [answer of our own](Self::own_answer) is for [`answer_again`](Self::answer_again).
     pub fn handle_retransmission(&mut self, now: Timestamp, id: ServerId) {
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
-        if Answered::is_place(id.index) {
-            debug_assert!(self.own_answer(id).is_none(), "it has to be made again");
+        if ResponseCache::is_place(id.index) {
+            debug_assert!(self.cached_own_response(id).is_none(), "it has to be made again");
             //= rfc3261#17.2.2
             // While in the "Completed" state, the server transaction MUST pass the final response to the transport
             // layer for retransmission whenever a retransmission of the request is received.
             self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
-            self.push_output(Output::ReplayAnswer(id.index));
+            self.push_output(Output::ReplayCached(id.index));
             return;
         }
         let Some(server) = self.server(id) else { return };
-        let length = server.kept.len();
+        let length = server.response.len();
         if server.affords(length) {
             self.charge(id, length);
             self.on_server(now, id, ServerEvent::Request);
@@ -224,8 +224,8 @@ impl Transactions {
         //= rfc6026#7.1
         // An ACK in Accepted is never absorbed.
         match self.on_server(now, id, ServerEvent::Ack) {
-            None => AckVerdict::PassOn,
-            Some(actions) if actions.has(Actions::TO_USER) => AckVerdict::PassOn,
+            None => AckVerdict::ToUser,
+            Some(actions) if actions.has(Actions::TO_USER) => AckVerdict::ToUser,
             Some(Actions::NONE) => AckVerdict::Ignored,
             Some(_) => AckVerdict::Absorbed,
         }
@@ -241,7 +241,7 @@ impl Transactions {
         }
         //= rfc3261#17.2.3
         // Without a branch of RFC 3261, the To tag of the ACK must be that of the response that the server sent.
-        Head::scan(&server.kept).is_ok_and(|response| to_tag(&response) == to_tag(head))
+        Head::scan(&server.response).is_ok_and(|response| to_tag(&response) == to_tag(head))
     }
 
     /// Sends the user's response. The final one of a non-INVITE transaction without a user is the last that is heard of `id`: on
@@ -262,7 +262,7 @@ impl Transactions {
         id: ServerId,
         status: Status,
         response: Buf,
-        (own, request): (Own, RequestMark),
+        (own, request): (OwnFields, RequestFingerprint),
     ) {
         self.respond_with(now, id, status, response, Some((own, request)));
     }
@@ -273,7 +273,7 @@ impl Transactions {
         id: ServerId,
         status: Status,
         response: Buf,
-        own: Option<(Own, RequestMark)>,
+        own: Option<(OwnFields, RequestFingerprint)>,
     ) {
         let Self { timing, servers, .. } = self;
         let server = servers.get(id.index).filter(|server| server.generation == id.generation);
@@ -287,7 +287,7 @@ impl Transactions {
         let (state, actions) = server.step(event);
         let flow = server.flow;
         let is_bounded = server.allowance != UNBOUNDED;
-        if server.has_only_its_answer_left(state, actions) && self.keep_answer(now, id, &response, own) {
+        if server.needs_only_response(state, actions) && self.cache_response(now, id, &response, own) {
             self.push_output(Output::Once { flow, buf: response });
             return;
         }
@@ -298,8 +298,8 @@ impl Transactions {
         let Self { servers, pool, .. } = self;
         let Some(server) = servers.get_mut(id.index) else { return self.refuse(response) };
         if actions.has(Actions::KEEP) {
-            let spent = core::mem::replace(&mut server.kept, pool.copy_of(&response));
-            pool.give(spent);
+            let spent = core::mem::replace(&mut server.response, pool.copy_of(&response));
+            pool.recycle(spent);
         }
         if actions.has(Actions::SEND) {
             self.push_output(Output::Once { flow, buf: response });
@@ -310,15 +310,21 @@ impl Transactions {
     }
 
     /// Keeps nothing of a transaction but its answer, until Timer J; `false` where it cannot be kept so.
-    fn keep_answer(&mut self, now: Timestamp, id: ServerId, response: &[u8], own: Option<(Own, RequestMark)>) -> bool {
-        let Self { timing, servers, index, answered, clocks, pool, .. } = self;
+    fn cache_response(
+        &mut self,
+        now: Timestamp,
+        id: ServerId,
+        response: &[u8],
+        own: Option<(OwnFields, RequestFingerprint)>,
+    ) -> bool {
+        let Self { timing, servers, index, response_cache: answered, timer_queues: clocks, pool, .. } = self;
         let Some(server) = servers.get(id.index) else { return false };
         let until = now + timing.timeout();
         let given = match own {
-            Some((own, request)) => Given::Own(request, own.of(response)),
-            None => Given::Whole(&server.flow, response),
+            Some((own, request)) => NewResponse::Own(request, own.slices(response)),
+            None => NewResponse::Whole(&server.flow, response),
         };
-        let Some(place) = answered.keep(server.key, until, given) else { return false };
+        let Some(place) = answered.insert(server.key, until, given) else { return false };
         //= rfc3261#17.2.2
         // It stays for Timer J, so that what comes again finds its answer.
         match index.find_mut(hash_of(part_of(server.key)), |place| place.index == id.index) {
@@ -327,14 +333,14 @@ impl Transactions {
         }
         if let Some(mut server) = servers.remove(id.index) {
             server.timers.disarm(clocks);
-            pool.give(server.kept);
+            pool.recycle(server.response);
         }
         true
     }
 
     /// Ends what was left of the next transaction whose Timer J is over.
-    pub(crate) fn forget_answer(&mut self, now: Timestamp) -> bool {
-        let Some((place, key)) = self.answered.forget(now) else { return false };
+    pub(crate) fn expire_response(&mut self, now: Timestamp) -> bool {
+        let Some((place, key)) = self.response_cache.pop_expired(now) else { return false };
         self.forget_place(key, place);
         true
     }
@@ -347,7 +353,7 @@ impl Transactions {
 
     fn refuse(&mut self, response: Buf) {
         self.counters.responses_refused = self.counters.responses_refused.saturating_add(1);
-        self.pool.give(response);
+        self.pool.recycle(response);
     }
 
     /// The timer of the transaction at `index` has fired.
@@ -355,18 +361,18 @@ impl Transactions {
         let Some(server) = self.servers.get_mut(index) else { return };
         let id = ServerId { index, generation: server.generation };
         let event = match server.timers.on_fired() {
-            Over::Retransmit if !server.affords(server.kept.len()) => {
+            TimerKind::Retransmit if !server.affords(server.response.len()) => {
                 // Timer G is not set again; Timer H goes on.
                 let state = server.state;
                 self.apply_server(now, id, state, Actions::NONE);
                 return;
             }
-            Over::Retransmit => {
-                let length = server.kept.len();
+            TimerKind::Retransmit => {
+                let length = server.response.len();
                 self.charge(id, length);
                 ServerEvent::Retransmit
             }
-            Over::Deadline => ServerEvent::Deadline,
+            TimerKind::Deadline => ServerEvent::Deadline,
         };
         self.on_server(now, id, event);
     }
@@ -379,7 +385,7 @@ impl Transactions {
     }
 
     /// A last wait of the transaction at `index` is over, where it is still that transaction. That is its end, and all.
-    pub(crate) fn on_server_waited(&mut self, index: u32, end: &End) {
+    pub(crate) fn on_server_wait_end(&mut self, index: u32, end: &WaitEnd) {
         let Some(server) = self.servers.get(index).filter(|server| server.waits_for(end)) else { return };
         let id = ServerId { index, generation: server.generation };
         debug_assert_eq!(server.step(ServerEvent::Deadline), (ServerState::Terminated, Actions::NONE));
@@ -398,15 +404,15 @@ impl Transactions {
 
     /// Does what a step asked for, but for sending and keeping the user's response.
     fn apply_server(&mut self, now: Timestamp, id: ServerId, state: ServerState, actions: Actions) {
-        let Self { timing, servers, clocks, pool, .. } = self;
+        let Self { timing, servers, timer_queues: clocks, pool, .. } = self;
         let slot = servers.get_mut(id.index).filter(|server| server.generation == id.generation);
         let Some(server) = slot else { return };
         debug_assert!(server.state != ServerState::Terminated);
         server.state = state;
-        let replays = actions.has(Actions::REPLAY) && !server.kept.is_empty();
+        let replays = actions.has(Actions::REPLAY) && !server.response.is_empty();
         let last = last_wait(server.kind, state, actions);
         let retransmissions = &mut server.retransmissions;
-        server.timers.change(clocks, Owner::server(id), last, |timers| {
+        server.timers.rearm(clocks, TimerOwner::server(id), last, |timers| {
             if actions.has(Actions::STOP_RETRANSMIT) {
                 timers.stop_retransmit();
             }
@@ -422,7 +428,7 @@ impl Transactions {
             }
         });
         if actions.has(Actions::RELEASE) {
-            pool.give(core::mem::take(&mut server.kept));
+            pool.recycle(core::mem::take(&mut server.response));
         }
         if replays {
             self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
@@ -439,8 +445,8 @@ impl Transactions {
         }
         let Some(mut server) = self.servers.remove(id.index) else { return };
         self.forget_place(server.key, id.index);
-        server.timers.disarm(&mut self.clocks);
-        self.pool.give(server.kept);
+        server.timers.disarm(&mut self.timer_queues);
+        self.pool.recycle(server.response);
         if timed_out {
             self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);
         }
@@ -463,8 +469,8 @@ impl Transactions {
     }
 
     fn key_at(&self, index: u32) -> Option<ServerKey> {
-        if Answered::is_place(index) {
-            return self.answered.get(index).map(|(answer, _)| answer.key);
+        if ResponseCache::is_place(index) {
+            return self.response_cache.get(index).map(|(answer, _)| answer.key);
         }
         self.servers.get(index).map(|server| server.key)
     }
@@ -472,15 +478,15 @@ impl Transactions {
     /// Checks every server transaction; returns how many timers they have armed.
     pub(crate) fn check_servers(&self) -> usize {
         assert_eq!(self.index.len(), self.servers());
-        for (place, answer) in self.answered.iter() {
+        for (place, answer) in self.response_cache.iter() {
             assert_eq!(self.find_server(answer.key), Some(ServerId { index: place, generation: 0 }));
-            assert!(self.answered.kept(place).is_some(), "it can be sent again");
+            assert!(self.response_cache.response_at(place).is_some(), "it can be sent again");
         }
         let mut timers = 0usize;
         for (index, server) in self.servers.iter() {
             let found = self.find_server(server.key);
             assert_eq!(found.map(|id| (id.index, id.generation)), Some((index, server.generation)));
-            let (kept, deadline) = (!server.kept.is_empty(), server.timers.has_deadline());
+            let (kept, deadline) = (!server.response.is_empty(), server.timers.has_deadline());
             let retransmits = server.timers.retransmits();
             assert!(!(retransmits && server.flow.transport.is_reliable()));
             match (server.kind, server.state) {
@@ -522,7 +528,7 @@ impl Server {
     }
 
     /// Whether all that it can do from now on is to send again what it was answered with, and nobody is told of its end.
-    fn has_only_its_answer_left(&self, state: ServerState, actions: Actions) -> bool {
+    fn needs_only_response(&self, state: ServerState, actions: Actions) -> bool {
         let is_last = self.kind == Kind::NonInvite && state == ServerState::Completed;
         is_last && self.user == NO_USER && actions.has(Actions::SEND | Actions::KEEP)
     }
@@ -533,7 +539,7 @@ impl Server {
     }
 
     /// Whether it waits for this and for nothing else.
-    pub(crate) fn waits_for(&self, end: &End) -> bool {
+    pub(crate) fn waits_for(&self, end: &WaitEnd) -> bool {
         self.generation == end.owner.generation && self.timers.is_last_until(end.at)
     }
 
@@ -563,13 +569,13 @@ fn to_tag<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
 }
 
 /// How long a transaction waits that has come to `state` by `actions`, where it has nothing else left to do.
-fn last_wait(kind: Kind, state: ServerState, actions: Actions) -> Option<Length> {
+fn last_wait(kind: Kind, state: ServerState, actions: Actions) -> Option<WaitDuration> {
     let is_last = match state {
         ServerState::Accepted | ServerState::Confirmed => true,
         ServerState::Completed => kind == Kind::NonInvite,
         _ => false,
     };
-    is_last.then_some(if actions.has(Actions::ARM_T4) { Length::T4 } else { Length::Timeout })
+    is_last.then_some(if actions.has(Actions::ARM_T4) { WaitDuration::T4 } else { WaitDuration::Timeout })
 }
 
 /// The last 32 bits of the whole milliseconds.

@@ -3,7 +3,7 @@
 use strowger_foundation::wheel::TICK;
 use strowger_foundation::{TimerId, Timestamp};
 
-use crate::clocks::{Clocks, Length, Owner};
+use crate::timer_queues::{TimerOwner, TimerQueues, WaitDuration};
 
 /// Later than any timer.
 const NEVER: Timestamp = Timestamp::MAX;
@@ -23,7 +23,7 @@ pub(crate) struct Timers {
 
 /// Which of its waits is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum TimerKind {
     Retransmit,
     Deadline,
 }
@@ -33,11 +33,11 @@ impl Timers {
 
     /// Changes what is waited for, and sees to it that `owner` hears of what comes first now. `last` where that is the last
     /// wait, which nothing will change any more.
-    pub(crate) fn change(
+    pub(crate) fn rearm(
         &mut self,
-        clocks: &mut Clocks,
-        owner: Owner,
-        last: Option<Length>,
+        clocks: &mut TimerQueues,
+        owner: TimerOwner,
+        last: Option<WaitDuration>,
         change: impl FnOnce(&mut Self),
     ) {
         let before = self.next();
@@ -51,24 +51,24 @@ impl Timers {
             return;
         }
         let last = last.filter(|_| !self.retransmits());
-        let is_queued = last.is_some_and(|length| clocks.wait(length, next, owner));
+        let is_queued = last.is_some_and(|length| clocks.enqueue(length, next, owner));
         self.armed = Some(if is_queued { QUEUED } else { clocks.arm(next, owner) });
     }
 
     /// What was waited for has come.
-    pub(crate) const fn on_fired(&mut self) -> Over {
+    pub(crate) const fn on_fired(&mut self) -> TimerKind {
         self.armed = None;
         if self.retransmit.as_nanos() < self.deadline.as_nanos() {
             self.retransmit = NEVER;
-            Over::Retransmit
+            TimerKind::Retransmit
         } else {
             self.deadline = NEVER;
-            Over::Deadline
+            TimerKind::Deadline
         }
     }
 
     /// Nothing is waited for any more.
-    pub(crate) fn disarm(&mut self, clocks: &mut Clocks) {
+    pub(crate) fn disarm(&mut self, clocks: &mut TimerQueues) {
         // What is in the queue stays there, and says nothing to anybody when its time comes.
         if let Some(timer) = self.armed.take().filter(|timer| *timer != QUEUED) {
             clocks.disarm(timer);

@@ -41,7 +41,7 @@ fn failed(ids: &[ClientId]) -> Vec<Event> {
 fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
     let mut layer = Transactions::new(Timing::default(), 1);
     let (listener, tcp) = (ListenerId(0), Transport::Tcp);
-    let on = |slot, port| Flow::on(listener, tcp, peer(port), connection(slot));
+    let on = |slot, port| Flow::on_connection(listener, tcp, peer(port), connection(slot));
     let bound = start(&mut layer, Kind::Invite, on(1, 40_000));
     let any = start(&mut layer, Kind::NonInvite, Flow::new(listener, tcp, peer(40_000)));
     let other = start(&mut layer, Kind::Invite, on(2, 40_000));
@@ -68,7 +68,7 @@ fn what_may_take_another_connection_is_sent_again_once_when_its_own_is_closed() 
         let mut layer = Transactions::new(Timing::default(), 1);
         // The peer is connected to at another port than the one that its connection comes from, or at the same.
         for (index, port) in [(1, 40_000), (2, 5060)] {
-            let bound = Flow::on(ListenerId(0), Transport::Tcp, peer(5060), connection(index));
+            let bound = Flow::on_connection(ListenerId(0), Transport::Tcp, peer(5060), connection(index));
             let id = start(&mut layer, kind, Flow { reopen: true, ..bound });
             let (mut first, mut second) = (Buf::new(), Buf::new());
             assert!(layer.poll_transmit(&mut first).is_some());

@@ -13,7 +13,7 @@ const MAX_REALMS: usize = 4;
 
 /// A request as it was sent, which a trunk challenged.
 #[derive(Clone, Copy, Debug)]
-pub struct Challenged<'a> {
+pub struct ChallengedRequest<'a> {
     /// The method.
     pub method: &'a [u8],
     /// The Request-URI as it was sent.
@@ -23,7 +23,7 @@ pub struct Challenged<'a> {
     /// An unpredictable number for the client's nonce.
     pub cnonce: u64,
     /// How often this request was challenged and answered before.
-    pub answered: u8,
+    pub attempts: u8,
 }
 
 /// Appends to `out` the header lines, each with its line end, that answer what `response` (a 401 or 407) asks of `request`:
@@ -33,15 +33,20 @@ pub struct Challenged<'a> {
 /// Returns whether the request can be sent again with them. It cannot where the trunk has no credentials or no challenge is
 /// answerable, and where credentials were refused: they would be again.
 #[must_use]
-pub fn answer_challenge(trunk: &Trunk, response: &Message<'_>, request: &Challenged<'_>, out: &mut Vec<u8>) -> bool {
+pub fn answer_challenge(
+    trunk: &Trunk,
+    response: &Message<'_>,
+    request: &ChallengedRequest<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
     let Some(credentials) = &trunk.credentials else { return false };
-    let offers = offers(credentials, response);
-    if request.answered >= MAX_ANSWERS || request.answered > 0 && !offers.iter().all(Offer::is_stale) {
+    let offers = select_challenges(credentials, response);
+    if request.attempts >= MAX_ANSWERS || request.attempts > 0 && !offers.iter().all(Challenge::is_stale) {
         return false;
     }
     let cnonce = format!("{:016x}", request.cnonce);
     let asked =
-        Asked { method: request.method, uri: request.uri, body: request.body, cnonce: cnonce.as_bytes(), nc: 1 };
+        DigestInput { method: request.method, uri: request.uri, body: request.body, cnonce: cnonce.as_bytes(), nc: 1 };
     // Each is tried: one that cannot be answered does not spoil the others.
     let answered = offers.iter().filter(|offer| offer.answer(credentials, &asked, out)).count();
     answered > 0
@@ -49,7 +54,7 @@ pub fn answer_challenge(trunk: &Trunk, response: &Message<'_>, request: &Challen
 
 /// What credentials are computed over.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct DigestInput<'a> {
     pub(crate) method: &'a [u8],
     pub(crate) uri: &'a [u8],
     pub(crate) body: &'a [u8],
@@ -58,15 +63,15 @@ pub(crate) struct Asked<'a> {
 }
 
 /// One challenge that can be answered.
-pub(crate) struct Offer<'a> {
-    pub(crate) by_proxy: bool,
+pub(crate) struct Challenge<'a> {
+    pub(crate) is_by_proxy: bool,
     /// The header's value.
     pub(crate) value: &'a [u8],
     params: AuthParams<'a>,
     algorithm: Algorithm,
 }
 
-impl Offer<'_> {
+impl Challenge<'_> {
     /// The server says that the credentials were right and only their nonce is too old (RFC 7616 §3.3).
     pub(crate) fn is_stale(&self) -> bool {
         self.params.value("stale").is_some_and(|stale| unquote(stale).eq_ignore_ascii_case(b"true"))
@@ -81,11 +86,11 @@ impl Offer<'_> {
     }
 
     /// Appends the header line; `out` is as it was where there is no answer.
-    pub(crate) fn answer(&self, credentials: &Credentials, asked: &Asked<'_>, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn answer(&self, credentials: &Credentials, asked: &DigestInput<'_>, out: &mut Vec<u8>) -> bool {
         let before = out.len();
         //= rfc3261#22.3
         // A proxy's challenge is answered in Proxy-Authorization, a user agent's in Authorization.
-        let name = if self.by_proxy { HeaderName::ProxyAuthorization } else { HeaderName::Authorization };
+        let name = if self.is_by_proxy { HeaderName::ProxyAuthorization } else { HeaderName::Authorization };
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
         let request = Request {
@@ -108,25 +113,25 @@ impl Offer<'_> {
 }
 
 /// Reads a challenge that was kept.
-pub(crate) fn read_offer(by_proxy: bool, value: &[u8]) -> Option<Offer<'_>> {
+pub(crate) fn parse_challenge(by_proxy: bool, value: &[u8]) -> Option<Challenge<'_>> {
     let params = AuthParams::parse(value)?;
     let algorithm = algorithm(&params)?;
     params.value("nonce")?;
     params.value("realm")?;
-    Some(Offer { by_proxy, value, params, algorithm })
+    Some(Challenge { is_by_proxy: by_proxy, value, params, algorithm })
 }
 
 /// The challenges of `response` that `credentials` are for: for each realm the strongest that is known.
-pub(crate) fn offers<'a>(credentials: &Credentials, response: &Message<'a>) -> Vec<Offer<'a>> {
-    let mut offers: Vec<Offer<'a>> = Vec::new();
+pub(crate) fn select_challenges<'a>(credentials: &Credentials, response: &Message<'a>) -> Vec<Challenge<'a>> {
+    let mut offers: Vec<Challenge<'a>> = Vec::new();
     for (name, by_proxy) in [(HeaderName::WwwAuthenticate, false), (HeaderName::ProxyAuthenticate, true)] {
         //= rfc8760#2.4
         // What is not understood is ignored; which of the others is answered is a matter of local policy.
-        for offer in response.head().all(name).filter_map(|value| read_offer(by_proxy, value)) {
+        for offer in response.head().all(name).filter_map(|value| parse_challenge(by_proxy, value)) {
             if credentials.realm.as_ref().is_some_and(|realm| *unquote(offer.realm()) != **realm) {
                 continue;
             }
-            let same = |other: &Offer<'_>| other.by_proxy == by_proxy && other.realm() == offer.realm();
+            let same = |other: &Challenge<'_>| other.is_by_proxy == by_proxy && other.realm() == offer.realm();
             let place = offers.iter().position(same).unwrap_or(offers.len());
             match offers.get_mut(place) {
                 Some(other) if other.algorithm < offer.algorithm => *other = offer,

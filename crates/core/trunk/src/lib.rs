@@ -20,7 +20,7 @@ mod registration;
 mod rewrite;
 mod trunk;
 
-pub use challenge::{Challenged, MAX_ANSWERS, answer_challenge};
-pub use registration::{MAX_WAIT, Registration, SLOW_WAIT, Sending, State, Status, TRYING_LIMIT};
-pub use rewrite::{CountryRule, Rewrite};
-pub use trunk::{Account, Credentials, Place, Secret, Trunk};
+pub use challenge::{ChallengedRequest, MAX_ANSWERS, answer_challenge};
+pub use registration::{MAX_WAIT, Registration, RequestParams, SLOW_WAIT, State, Status, TRYING_LIMIT};
+pub use rewrite::{CountryRule, NumberRewrite};
+pub use trunk::{Account, Credentials, NextHop, Secret, Trunk};

@@ -2,15 +2,15 @@
 
 use core::time::Duration;
 
-use strowger_locate::Draw;
+use strowger_locate::SplitMix64;
 
 /// Each seed, which the shell draws at random, gives its own sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Draw);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(Draw(seed))
+        Self(SplitMix64(seed))
     }
 
     pub(crate) const fn next(&mut self) -> u64 {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_message::{HeaderName, Message, Method, NameAddr, Uri, parse_contacts, parse_decimal};
 
-use crate::challenge::{MAX_ANSWERS, offers};
+use crate::challenge::{MAX_ANSWERS, select_challenges};
 use crate::random::Random;
 use crate::trunk::Trunk;
 
@@ -56,7 +56,7 @@ pub struct Registration {
     expires: Duration,
     /// The URI of the contact as it was last sent.
     contact: Box<[u8]>,
-    challenges: Vec<Kept>,
+    challenges: Vec<CachedChallenge>,
     /// What this attempt has seen.
     attempt: Attempt,
     failures: u32,
@@ -89,7 +89,7 @@ struct Attempt {
 
 /// A challenge that credentials are made for, again and again until the trunk asks anew.
 #[derive(Debug)]
-struct Kept {
+struct CachedChallenge {
     by_proxy: bool,
     value: Box<[u8]>,
     nonce: Box<[u8]>,
@@ -124,14 +124,14 @@ pub struct Status {
     /// Until when the trunk knows the contact, also while renewing it fails; `None` where it does not.
     pub registered_until: Option<Timestamp>,
     /// The status code of the trunk's last final response; `None` where there was none to the last request.
-    pub last_answer: Option<u16>,
+    pub last_response: Option<u16>,
     /// When the next request is due; `None` while one is under way.
     pub next_try: Option<Timestamp>,
 }
 
 /// How a request leaves: what its Via and Contact say.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending<'a> {
+pub struct RequestParams<'a> {
     /// The listener's name, `host:port`.
     pub sent_by: &'a [u8],
     /// The transport.
@@ -190,7 +190,7 @@ impl Registration {
             state: self.state,
             since: self.since,
             registered_until: self.until.filter(|until| *until > now),
-            last_answer: self.last_answer,
+            last_response: self.last_answer,
             next_try: match self.phase {
                 Phase::Waiting(at) => Some(at),
                 _ => None,
@@ -227,7 +227,7 @@ impl Registration {
 
     /// Appends the REGISTER that is due to `out`; returns whether there is one. It is known by its CSeq: an answer to an
     /// earlier one no longer counts.
-    pub fn poll_request(&mut self, now: Timestamp, sending: &Sending<'_>, out: &mut Vec<u8>) -> bool {
+    pub fn poll_request(&mut self, now: Timestamp, sending: &RequestParams<'_>, out: &mut Vec<u8>) -> bool {
         if self.phase != Phase::Due {
             return false;
         }
@@ -239,7 +239,7 @@ impl Registration {
     }
 
     /// The request under way reached nobody at the place where it was sent, and there is another place: it is due again.
-    pub fn try_elsewhere(&mut self) {
+    pub fn retry_at_next_hop(&mut self) {
         if matches!(self.phase, Phase::Trying(_)) {
             self.phase = Phase::Due;
         }
@@ -348,11 +348,12 @@ impl Registration {
 
     fn on_challenge(&mut self, now: Timestamp, response: &Message<'_>) {
         let trunk = Arc::clone(&self.trunk);
-        let offers = trunk.credentials.as_ref().map_or_else(Vec::new, |credentials| offers(credentials, response));
+        let offers =
+            trunk.credentials.as_ref().map_or_else(Vec::new, |credentials| select_challenges(credentials, response));
         // Once a nonce: credentials that were refused are refused again, but for those of a nonce that was too old.
-        let refused = |kept: &Kept| {
-            let again = |offer: &crate::challenge::Offer<'_>| {
-                offer.by_proxy == kept.by_proxy
+        let refused = |kept: &CachedChallenge| {
+            let again = |offer: &crate::challenge::Challenge<'_>| {
+                offer.is_by_proxy == kept.by_proxy
                     && !offer.is_stale()
                     && (self.attempt.answered > 0 || offer.nonce().as_deref() == Some(&*kept.nonce))
             };
@@ -366,9 +367,14 @@ impl Registration {
             self.challenges.clear();
             return self.refuse(now);
         }
-        self.challenges.retain(|kept| offers.iter().all(|offer| offer.by_proxy != kept.by_proxy));
+        self.challenges.retain(|kept| offers.iter().all(|offer| offer.is_by_proxy != kept.by_proxy));
         self.challenges.extend(offers.iter().filter_map(|offer| {
-            Some(Kept { by_proxy: offer.by_proxy, value: offer.value.into(), nonce: offer.nonce()?, count: 0 })
+            Some(CachedChallenge {
+                by_proxy: offer.is_by_proxy,
+                value: offer.value.into(),
+                nonce: offer.nonce()?,
+                count: 0,
+            })
         }));
         self.attempt.answered = self.attempt.answered.saturating_add(1);
         self.phase = Phase::Due;

@@ -9,7 +9,7 @@ const MIN_SUBSCRIBER_DIGITS: usize = 7;
 /// first characters go (a plus counts), a prefix comes before the rest (in place of a plus), and it is written for the whole
 /// world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rewrite {
+pub struct NumberRewrite {
     /// How many characters go; a number that has no more than these is left alone.
     pub strip: u8,
     /// What comes before the rest.
@@ -62,7 +62,7 @@ impl CountryRule {
     }
 }
 
-impl Rewrite {
+impl NumberRewrite {
     /// Appends to `out` what `user` becomes, and returns whether that is another number. What is no telephone number (a
     /// name, a code with `*` or `#`) is appended as it is. `user` may have the parameters of a telephone number behind a
     /// semicolon; they stay, but for `phone-context`, which a global number must not have (RFC 3966 §5.1.5).
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn apply(rewrite: &Rewrite, user: &str) -> String {
+    fn apply(rewrite: &NumberRewrite, user: &str) -> String {
         let mut out = Vec::new();
         let changed = rewrite.apply(user.as_bytes(), &mut out);
         let out = String::from_utf8(out).expect("ASCII");
@@ -135,8 +135,8 @@ mod tests {
         out
     }
 
-    fn german() -> Rewrite {
-        Rewrite { e164: Some(CountryRule::new(*b"49")), ..Rewrite::default() }
+    fn german() -> NumberRewrite {
+        NumberRewrite { e164: Some(CountryRule::new(*b"49")), ..NumberRewrite::default() }
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_country_without_a_national_prefix_keeps_its_short_codes() {
         let rule = CountryRule { national_prefix: Box::default(), ..CountryRule::new(*b"45") };
-        let danish = Rewrite { e164: Some(CountryRule { plus: false, ..rule }), ..Rewrite::default() };
+        let danish = NumberRewrite { e164: Some(CountryRule { plus: false, ..rule }), ..NumberRewrite::default() };
         for (dialled, expected) in
             [("33221100", "4533221100"), ("112", "112"), ("0046123", "46123"), ("+46123", "46123")]
         {
@@ -178,17 +178,17 @@ mod tests {
 
     #[test]
     fn first_strip_then_prefix_then_e164() {
-        let dial_out = Rewrite { strip: 1, ..german() };
+        let dial_out = NumberRewrite { strip: 1, ..german() };
         assert_eq!(apply(&dial_out, "9030123456"), "+4930123456");
         assert_eq!(apply(&dial_out, "9"), "9");
-        let local = Rewrite { prefix: (*b"030").into(), ..german() };
+        let local = NumberRewrite { prefix: (*b"030").into(), ..german() };
         assert_eq!(apply(&local, "123456"), "+4930123456");
-        let carrier = Rewrite { strip: 1, prefix: (*b"00").into(), e164: None };
+        let carrier = NumberRewrite { strip: 1, prefix: (*b"00").into(), e164: None };
         assert_eq!(apply(&carrier, "+4930123"), "004930123");
         assert_eq!(apply(&carrier, "bob"), "bob");
     }
 
-    fn rule() -> impl Strategy<Value = Rewrite> {
+    fn rule() -> impl Strategy<Value = NumberRewrite> {
         let country = ("[1-9][0-9]{0,2}", "0?|1", "00|011|", any::<bool>()).prop_map(
             |(country, national, international, plus)| CountryRule {
                 country: country.into_bytes().into(),
@@ -197,7 +197,7 @@ mod tests {
                 plus,
             },
         );
-        (0..4_u8, "[+]?[0-9]{0,3}", proptest::option::of(country)).prop_map(|(strip, prefix, e164)| Rewrite {
+        (0..4_u8, "[+]?[0-9]{0,3}", proptest::option::of(country)).prop_map(|(strip, prefix, e164)| NumberRewrite {
             strip,
             prefix: prefix.into_bytes().into(),
             e164,
@@ -214,7 +214,7 @@ mod tests {
         /// A number stays a number, whatever the rule: digits with at most a plus before them, never none.
         #[test]
         fn a_number_stays_a_number(rewrite in rule(), number in "[+]?[0-9()-]{0,5}[0-9]{1,12}") {
-            let out = apply(&Rewrite { prefix: rewrite.prefix.iter().copied().filter(u8::is_ascii_digit).collect(), ..rewrite }, &number);
+            let out = apply(&NumberRewrite { prefix: rewrite.prefix.iter().copied().filter(u8::is_ascii_digit).collect(), ..rewrite }, &number);
             let digits = out.trim_start_matches('+');
             prop_assert!(!digits.is_empty());
             prop_assert!(digits.bytes().all(|byte| byte.is_ascii_digit() || b"()-+".contains(&byte)), "{}", out);
@@ -224,7 +224,7 @@ mod tests {
         #[test]
         fn e164_is_reached_at_once(number in "[+]?[0-9]{1,16}", national in "0?") {
             let rule = CountryRule { national_prefix: national.into_bytes().into(), ..CountryRule::new(*b"49") };
-            let rewrite = Rewrite { e164: Some(rule), ..Rewrite::default() };
+            let rewrite = NumberRewrite { e164: Some(rule), ..NumberRewrite::default() };
             let once = apply(&rewrite, &number);
             prop_assert_eq!(apply(&rewrite, &once), once);
         }

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use strowger_auth::Network;
 use strowger_foundation::fnv1a;
-use strowger_locate::{Hop, Question};
+use strowger_locate::{Hop, LocateQuery};
 
 /// One carrier, or another server that is known by name.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,16 +85,16 @@ pub struct Account {
     /// The Request-URI of a REGISTER, without a user part (RFC 3261 §10.2).
     pub registrar: Box<[u8]>,
     /// Where that is.
-    pub place: Place,
+    pub next_hop: NextHop,
     /// How long a registration is asked for, in whole seconds.
     pub expires: Duration,
 }
 
 /// Where a configured URI leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum NextHop {
     /// To this address.
-    At(Hop),
+    Address(Hop),
     /// Where the DNS says.
-    Named(Question),
+    Name(LocateQuery),
 }

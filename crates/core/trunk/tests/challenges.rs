@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use strowger_auth::{Algorithm, Authenticator, Challenge, Ha1, NonceWindows, Policy, Qop, Verdict};
 use strowger_foundation::{KeyRing, TagKey, Timestamp};
-use strowger_message::{HeaderName, Message, Reply, Status};
-use strowger_trunk::{Challenged, Credentials, MAX_ANSWERS, Secret, Trunk, answer_challenge};
+use strowger_message::{HeaderName, Message, ResponseBuilder, Status};
+use strowger_trunk::{ChallengedRequest, Credentials, MAX_ANSWERS, Secret, Trunk, answer_challenge};
 
 const NOW: Timestamp = Timestamp::from_millis(5_000_000);
 const REQUEST: &str = "INVITE sip:+4930123@carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bK1\r\n\
@@ -17,8 +17,14 @@ fn trunk(password: &str) -> Trunk {
     Trunk { name: "carrier".into(), credentials, sources: Vec::new(), account: None }
 }
 
-fn challenged(answered: u8) -> Challenged<'static> {
-    Challenged { method: b"INVITE", uri: b"sip:+4930123@carrier.example", body: b"body", cnonce: 77, answered }
+fn challenged(answered: u8) -> ChallengedRequest<'static> {
+    ChallengedRequest {
+        method: b"INVITE",
+        uri: b"sip:+4930123@carrier.example",
+        body: b"body",
+        cnonce: 77,
+        attempts: answered,
+    }
 }
 
 fn authenticator() -> Authenticator {
@@ -60,7 +66,8 @@ fn a_server_accepts_the_answer_to_its_strongest_challenge() {
             let authenticator = authenticator();
             let request = Message::parse(REQUEST.as_bytes()).expect("a request");
             let mut text = Vec::new();
-            let reply = Reply::begin(&mut text, request.head(), Status::UNAUTHORIZED, "Unauthorized", b"t", None);
+            let reply =
+                ResponseBuilder::begin(&mut text, request.head(), Status::UNAUTHORIZED, "Unauthorized", b"t", None);
             let challenge = Challenge { header, realm: b"carrier", stale: false, request: 1 };
             authenticator.challenge(NOW, &policy, reply, &challenge).finish();
             let response = Message::parse(&text).expect("a response");

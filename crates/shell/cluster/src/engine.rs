@@ -3,8 +3,8 @@
 use strowger_members::{Reply, Request};
 
 use crate::EngineKind;
+use crate::context::{EngineContext, FOLLOW_FOR};
 use crate::mariadb::MariaDb;
-use crate::own::{FOLLOW_FOR, Own};
 use crate::postgres::Postgres;
 use crate::redis::Redis;
 
@@ -33,14 +33,14 @@ pub enum EngineError {
 }
 
 /// The engine that is configured.
-pub(crate) enum Configured {
+pub(crate) enum AnyEngine {
     Redis(Redis),
     Postgres(Postgres),
     MariaDb(MariaDb),
 }
 
-impl Configured {
-    pub(crate) fn new(kind: EngineKind, own: Own) -> Self {
+impl AnyEngine {
+    pub(crate) fn new(kind: EngineKind, own: EngineContext) -> Self {
         match kind {
             EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
                 Self::Redis(Redis::new(own, kind))
@@ -51,17 +51,17 @@ impl Configured {
     }
 }
 
-impl Engine for Configured {
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+impl Engine for AnyEngine {
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         if matches!(request, Request::Follow(from) if from.is_empty()) {
             // Somebody may be there soon.
             tokio::time::sleep(FOLLOW_FOR / 5).await;
             return Ok(Reply::Entries(Vec::new()));
         }
         match self {
-            Self::Redis(redis) => redis.carry_out(request, show).await,
-            Self::MariaDb(mariadb) => mariadb.carry_out(request, show).await,
-            Self::Postgres(postgres) => postgres.carry_out(request, show).await,
+            Self::Redis(redis) => redis.execute(request, show).await,
+            Self::MariaDb(mariadb) => mariadb.execute(request, show).await,
+            Self::Postgres(postgres) => postgres.execute(request, show).await,
         }
     }
 }
@@ -69,10 +69,10 @@ impl Engine for Configured {
 /// A store that members share. Any number of requests may be on their way, one of each kind.
 pub(crate) trait Engine {
     /// Carries a request out. Records of the whole state are shown to `show`.
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
 }
 
 /// Whether something came of a request that lets its connection be given up.
-pub(crate) const fn has_failed(reply: &Result<Reply, EngineError>) -> bool {
+pub(crate) const fn is_connection_lost(reply: &Result<Reply, EngineError>) -> bool {
     matches!(reply, Err(_) | Ok(Reply::Failed { .. }))
 }

@@ -7,15 +7,15 @@
 #![forbid(unsafe_code)]
 
 mod changes;
+mod context;
 mod engine;
-mod keeper;
 mod log;
 mod mariadb;
-mod own;
 mod peers;
 mod postgres;
 mod redis;
 mod report;
+mod sink;
 mod table;
 mod thread;
 
@@ -26,16 +26,16 @@ use std::time::Duration;
 use strowger_auth::NonceWindows;
 use strowger_foundation::{TagKey, Timestamp};
 use strowger_registrar::{Locations, MemberId};
-use strowger_worker::Keep;
+use strowger_worker::RecordSink;
 
-use crate::keeper::Keeper;
-use crate::thread::Running;
+use crate::sink::ClusterSink;
+use crate::thread::ClusterThread;
 
 pub use crate::engine::EngineError;
-pub use strowger_members::{Limits, PeerLimits, PeerSeen, Status};
+pub use strowger_members::{Limits, PeerLimits, PeerStatus, Status};
 
 /// The process's monotonic clock, as a function.
-pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// What an engine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +57,13 @@ pub enum EngineKind {
 ///
 /// # Errors
 /// [`EngineError::Unreachable`], which says why of each.
-pub fn try_engines(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
+pub fn check_engines(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| EngineError::Unreachable(error.to_string()))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         match kind {
             EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
-                redis::try_to(kind, engines).await
+                redis::check(kind, engines).await
             }
             EngineKind::Postgres => postgres::connect_to_one(engines).await.map(drop),
             EngineKind::MariaDb => mariadb::connect_to_one(engines).await.map(drop),
@@ -84,9 +84,9 @@ pub struct EngineAddress {
 
 /// What a 200 to a REGISTER promises besides what the member's own disk does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
+pub enum WriteConcern {
     /// Nothing: the other members hear of it soon.
-    Nothing,
+    None,
     /// The engine has it.
     Engine,
 }
@@ -109,7 +109,7 @@ pub struct EngineConfig {
 }
 
 /// The peers that a member forwards registrations to.
-pub struct PeersConfig {
+pub struct PeerTransportConfig {
     /// What they send comes to it.
     pub socket: UdpSocket,
     /// Where they listen for what this one sends.
@@ -121,11 +121,11 @@ pub struct PeersConfig {
 }
 
 /// How members share registrations.
-pub enum Way {
+pub enum SharingMode {
     /// Through an engine.
     Engine(EngineConfig),
     /// By forwarding them to each other.
-    Peers(PeersConfig),
+    Peers(PeerTransportConfig),
 }
 
 /// Which member this is, and how it shares.
@@ -135,25 +135,25 @@ pub struct ClusterConfig {
     /// Where the others send requests for phones that only this one reaches.
     pub address: SocketAddr,
     /// How it shares.
-    pub way: Way,
+    pub mode: SharingMode,
     /// What is promised.
-    pub promise: Promise,
+    pub write_concern: WriteConcern,
     /// Whether the disk promises something too.
-    pub disk_promises: bool,
+    pub waits_for_disk: bool,
     /// The table, [shared](Locations::shared_by) by this member.
     pub locations: Arc<Locations>,
     /// How long a registration lasts at most.
-    pub longest: Duration,
+    pub max_lifetime: Duration,
     /// What was used of nonces, which the members tell each other.
     pub nonces: Arc<NonceWindows>,
     /// The process's clock.
-    pub now: Now,
+    pub now: Clock,
 }
 
 /// The thread that shares registrations.
 pub struct Cluster {
-    running: Running,
-    promise: Promise,
+    thread: ClusterThread,
+    promise: WriteConcern,
     disk_promises: bool,
 }
 
@@ -164,30 +164,30 @@ impl Cluster {
     /// # Errors
     /// When the system has no thread left, or cannot wait for the socket.
     pub fn start(config: ClusterConfig) -> std::io::Result<Self> {
-        let (promise, disk_promises) = (config.promise, config.disk_promises);
-        Ok(Self { running: Running::start(config)?, promise, disk_promises })
+        let (promise, disk_promises) = (config.write_concern, config.waits_for_disk);
+        Ok(Self { thread: ClusterThread::start(config)?, promise, disk_promises })
     }
 
     /// What the workers give their records to: `disk` is who keeps them on this member's disk, if anybody does.
     #[must_use]
-    pub fn keeper(&self, disk: Option<Arc<dyn Keep>>) -> Arc<dyn Keep> {
-        Arc::new(Keeper::new(self.running.sender(), self.promise, disk, self.disk_promises))
+    pub fn record_sink(&self, disk: Option<Arc<dyn RecordSink>>) -> Arc<dyn RecordSink> {
+        Arc::new(ClusterSink::new(self.thread.sender(), self.promise, disk, self.disk_promises))
     }
 
     /// How it goes.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.running.status()
+        self.thread.status()
     }
 
     /// Forwards registrations to these peers from now on, where there is no engine.
     pub fn set_peers(&self, peers: Vec<SocketAddr>) {
-        self.running.set_peers(peers);
+        self.thread.set_peers(peers);
     }
 
     /// Ends it: what waits for the engine or for peers that answer has so long to get there.
     pub fn stop(&self, within: Duration) {
-        self.running.stop(within);
+        self.thread.stop(within);
     }
 }
 

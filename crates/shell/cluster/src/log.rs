@@ -8,16 +8,16 @@ use strowger_registrar::MemberId;
 
 /// What was told.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
-    trouble_since: Option<Timestamp>,
+pub(crate) struct StatusLog {
+    failure_since: Option<Timestamp>,
     conflict: Option<String>,
     alive: BTreeMap<MemberId, bool>,
 }
 
-impl Log {
+impl StatusLog {
     /// Tells what is new.
     pub(crate) fn report(&mut self, now: Timestamp, status: &Status) {
-        match (self.trouble_since, &status.trouble) {
+        match (self.failure_since, &status.failure) {
             (None, Some(why)) => tracing::error!("cluster: registrations are not shared: {why}"),
             (Some(since), None) => {
                 let lasted = now.saturating_since(since).as_secs_f64();
@@ -25,7 +25,7 @@ impl Log {
             }
             _ => {}
         }
-        self.trouble_since = status.trouble.as_ref().and(self.trouble_since.or(status.trouble_since).or(Some(now)));
+        self.failure_since = status.failure.as_ref().and(self.failure_since.or(status.failure_since).or(Some(now)));
         if self.conflict != status.conflict {
             match &status.conflict {
                 Some(why) => tracing::error!("cluster: {why}"),

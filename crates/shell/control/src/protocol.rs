@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use clusters::{ClusterShare, Clusters, Reweighing, Share};
+pub use clusters::{ClusterShare, Clusters, Share, WeightProposal};
 
 /// What a running server can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub enum Request {
         set: Option<String>,
     },
     /// What each cluster has, and would have with other weights.
-    Clusters(Reweighing),
+    Clusters(WeightProposal),
     /// To send no new call to a target.
     Drain {
         /// Its id, its URI, or SET/URI.

@@ -22,7 +22,7 @@ pub const MAX_REQUEST: u64 = 16_384;
 /// Bytes of one response: [`MAX_LISTED`](crate::protocol::MAX_LISTED) contacts of the longest kind.
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 /// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a trace looks whether its client is still there, while there is nothing to tell.
 const TRACE_TICK: Duration = Duration::from_millis(250);
 /// How often a client is told how far a backup is.
@@ -70,7 +70,7 @@ impl ControlSocket {
     /// # Errors
     /// Another server answers there, something else has the name, or the system refuses it. The text says what to do.
     pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
-        clear_the_way(path)?;
+        remove_stale_socket(path)?;
         let listener = listen(path).map_err(|error| {
             format!("the control socket {} cannot be made: {error}; choose another in [control] socket", path.display())
         })?;
@@ -89,7 +89,7 @@ impl Drop for ControlSocket {
 }
 
 /// Removes what a server that was killed left behind, and makes the folder.
-fn clear_the_way(path: &Path) -> Result<(), String> {
+fn remove_stale_socket(path: &Path) -> Result<(), String> {
     let shown = path.display();
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
@@ -124,10 +124,10 @@ fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let place = Place::take(&open);
+        let place = ConnectionGuard::take(&open);
         let handler = Arc::clone(handler);
         let serve = move || match place {
-            Some(_place) => drop(converse(&stream, &*handler)),
+            Some(_place) => drop(serve_connection(&stream, &*handler)),
             None => {
                 drop(answer(&stream, &Response::Error(format!("{MAX_CONNECTIONS} connections are open; try again"))));
             }
@@ -137,24 +137,24 @@ fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
 }
 
 /// One of [`MAX_CONNECTIONS`].
-struct Place(Arc<AtomicUsize>);
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Place {
+impl ConnectionGuard {
     fn take(open: &Arc<AtomicUsize>) -> Option<Self> {
         let place = Self(Arc::clone(open));
         (open.fetch_add(1, Ordering::AcqRel) < MAX_CONNECTIONS).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -166,7 +166,7 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
             return answer(stream, &Response::Error(format!("a request is one line of up to {MAX_REQUEST} bytes")));
         }
         let response = match serde_json::from_slice(&line) {
-            Ok(Request::Trace(request)) => return tell(stream, handler, &request),
+            Ok(Request::Trace(request)) => return stream_trace(stream, handler, &request),
             Ok(Request::Backup(request)) => back_up(stream, handler, &request),
             Ok(request) => handler.handle(request),
             Err(error) => Response::Error(format!("this is no request: {error}")),
@@ -176,7 +176,7 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
 }
 
 /// Tells of messages until a limit is reached or the client has gone; the connection ends with it.
-fn tell(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> io::Result<()> {
+fn stream_trace(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> io::Result<()> {
     let mut source = match handler.trace(request) {
         Ok(source) => source,
         Err(why) => return answer(stream, &Response::Error(why)),
@@ -250,7 +250,7 @@ pub fn trace(
     let failed = |error| silent(path, &error);
     send(&stream, &Request::Trace(request)).map_err(failed)?;
     let mut reader = BufReader::new(&stream);
-    let mut patience = Some(PATIENCE);
+    let mut patience = Some(IO_TIMEOUT);
     loop {
         // The first answer comes at once; how long nothing happens after it is not the server's fault.
         stream.set_read_timeout(patience.take()).map_err(failed)?;
@@ -277,14 +277,14 @@ pub fn backup(
     mut on_progress: impl FnMut(u64, u64),
 ) -> Result<Option<BackupReport>, String> {
     let stream = match UnixStream::connect(path) {
-        Err(error) if is_nobody(&error) => return Ok(None),
+        Err(error) if is_not_listening(&error) => return Ok(None),
         result => result.map_err(|error| unreachable(path, &error))?,
     };
     let failed = |error| silent(path, &error);
     send(&stream, &Request::Backup(request)).map_err(failed)?;
     let mut reader = BufReader::new(&stream);
     // A disk may take its time.
-    stream.set_read_timeout(Some(PATIENCE * 6)).map_err(failed)?;
+    stream.set_read_timeout(Some(IO_TIMEOUT * 6)).map_err(failed)?;
     loop {
         match receive(&mut reader).map_err(failed)? {
             Response::Backup(BackupEvent::Progress { done, of }) => on_progress(done, of),
@@ -302,7 +302,7 @@ pub fn backup(
 pub fn is_running(path: &Path) -> Result<bool, String> {
     match UnixStream::connect(path) {
         Ok(_) => Ok(true),
-        Err(error) if is_nobody(&error) => Ok(false),
+        Err(error) if is_not_listening(&error) => Ok(false),
         Err(error) => Err(unreachable(path, &error)),
     }
 }
@@ -311,7 +311,7 @@ fn connect(path: &Path) -> Result<UnixStream, String> {
     UnixStream::connect(path).map_err(|error| unreachable(path, &error))
 }
 
-fn is_nobody(error: &io::Error) -> bool {
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
@@ -338,13 +338,13 @@ fn shown(path: &Path) -> String {
 }
 
 fn exchange(stream: &UnixStream, request: &Request) -> io::Result<Response> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     send(stream, request)?;
     receive(&mut BufReader::new(stream))
 }
 
 fn send(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use strowger_balancer::{Candidates, Key, MethodClass, Policy, Registry, TargetState, Weights};
 use strowger_control::config::Config;
 use strowger_control::dns::Server;
-use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSet, TargetSets};
-use strowger_directory::{Change, Directory, Gateway, Gateways};
+use strowger_control::targets::{Changes, Lists, Services, Sources, TargetError, TargetSet, TargetSets};
+use strowger_directory::{Directory, DirectoryChange, Gateway, Gateways};
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::Failure;
-use strowger_shard::{Action, Listeners, Place};
+use strowger_locate::LocateError;
+use strowger_shard::{Action, Listeners, TargetAddress};
 
 fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
@@ -35,14 +35,14 @@ struct Around {
 }
 
 impl Around {
-    fn sets(&self, config: &Config) -> Result<TargetSets, Refused> {
+    fn sets(&self, config: &Config) -> Result<TargetSets, TargetError> {
         let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
         TargetSets::build(config, &Sources { gateways, lists: &lists, services, changes }, &self.registry)
     }
 
     fn warnings(&self, config: &Config) -> Vec<String> {
         let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
-        Sources { gateways, lists: &lists, services, changes }.look(config)
+        Sources { gateways, lists: &lists, services, changes }.warnings(config)
     }
 
     /// URI, priority, weight, capacity and whether it is enabled, of each member of the pool.
@@ -302,7 +302,7 @@ fn everything_reaches_the_shards() {
     let around = Around::default();
     let sets = around.sets(&config).expect("sound");
     let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets);
-    assert!(!snapshot.shared_keys);
+    assert!(!snapshot.has_shared_keys);
     let Action::Proxy { targets, balance: Some(set), trunk: None, .. } = &snapshot.routes[0].action else { panic!() };
     let told = set.config();
     assert_eq!((&*told.name, told.policy, told.candidates), ("pool", Policy::LeastWork, Candidates::Two));
@@ -318,11 +318,14 @@ fn everything_reaches_the_shards() {
     assert!(probe.accepts(200) && probe.accepts(499) && !probe.accepts(202));
     let uri = |at: usize| String::from_utf8_lossy(&targets[at].uri).into_owned();
     assert_eq!((uri(0), uri(1)), ("sip:192.0.2.1".to_owned(), "sip:b.example:5070;transport=tcp".to_owned()));
-    assert!(matches!(&targets[0].place, Place::At { .. }) && matches!(&targets[1].place, Place::Named(_)));
+    assert!(
+        matches!(&targets[0].address, TargetAddress::Literal { .. })
+            && matches!(&targets[1].address, TargetAddress::Name(_))
+    );
     let member = &set.members()[1];
     assert_eq!((member.priority, member.weight, member.capacity, member.enabled), (1, 3, Some(500), true));
     let shared = parse("server.key_file = \"/etc/strowger.key\"");
-    assert!(shared.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).shared_keys);
+    assert!(shared.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).has_shared_keys);
 }
 
 #[test]
@@ -344,7 +347,7 @@ fn every_address_that_the_dns_has_of_a_host_is_a_target() {
     // One has gone, and nothing is left of it; when all have, the DNS is not believed.
     around.services.handle_answer(now, &name, Ok(vec![at("192.0.2.2")]), ttl);
     assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
-    around.services.handle_answer(now, &name, Err(Failure::NoSuchName), ttl);
+    around.services.handle_answer(now, &name, Err(LocateError::NoSuchName), ttl);
     assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
 }
 
@@ -366,7 +369,7 @@ fn gateway(uri: &str, priority: u16, capacity: Option<u32>, enabled: bool) -> Ga
 }
 
 fn in_database(gateways: &[Gateway]) -> Gateways {
-    let change = Change::PutGateways { set: (*b"pstn").into(), gateways: gateways.to_vec() };
+    let change = DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways: gateways.to_vec() };
     Directory::empty(1).with_changes([change]).gateways().clone()
 }
 
@@ -485,7 +488,7 @@ fn targets_outlive_a_reload_with_what_is_counted() {
     let around = Around::default();
     let before = around.sets(&pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]")).expect("sound");
     let first = before.of("pool").expect("a set").set().members()[0].target.clone();
-    let (seat, now) = (first.seat(), Timestamp::from_millis(1));
+    let (seat, now) = (first.begin_call(), Timestamp::from_millis(1));
     first.drain();
     let after = around.sets(&pool("[\"sip:192.0.2.3\", { uri = \"sip:192.0.2.1\", weight = 5 }]")).expect("sound");
     let set = after.of("pool").expect("a set").set();
@@ -510,7 +513,7 @@ fn targets_outlive_a_reload_with_what_is_counted() {
 fn an_operator_adds_and_removes_targets() {
     let config = pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]");
     let mut around = Around::default();
-    let share = |uri: &str| strowger_control::config::values::Share::of(uri.parse().expect("a target"));
+    let share = |uri: &str| strowger_control::config::values::WeightedTarget::of(uri.parse().expect("a target"));
     around.changes.add("pool", share("sip:192.0.2.3"));
     around.changes.remove("pool", "sip:192.0.2.1");
     around.changes.add("other", share("sip:192.0.2.4"));

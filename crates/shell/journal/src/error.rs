@@ -59,7 +59,7 @@ pub enum JournalError {
     },
     /// The disk refuses.
     #[error(transparent)]
-    Disk(#[from] Fault),
+    Disk(#[from] DiskError),
 }
 
 impl JournalError {
@@ -75,7 +75,7 @@ impl JournalError {
 
 /// The disk refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct DiskError {
     operation: Operation,
     path: String,
     kind: io::ErrorKind,
@@ -83,7 +83,7 @@ pub struct Fault {
     words: String,
 }
 
-impl Fault {
+impl DiskError {
     pub(crate) fn new(disk: &impl Disk, operation: Operation, name: &str, cause: &io::Error) -> Self {
         let path = disk.path_of(name);
         Self { operation, path, kind: cause.kind(), os_error: cause.raw_os_error(), words: cause.to_string() }
@@ -120,13 +120,13 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {} {}: {}; {}", self.operation.verb(), self.path, self.words, self.remedy())
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for DiskError {}
 
 fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
@@ -155,7 +155,7 @@ pub enum CommitError {
     },
     /// The disk refused; nothing is taken until [`Journal::recover`](crate::Journal::recover) has worked.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] DiskError),
 }
 
 /// Why a record was not added to the group.
@@ -181,7 +181,7 @@ pub struct Damage {
     /// Bytes of this file that are not used.
     pub lost_bytes: u64,
     /// The file that has them now, for a person to look at.
-    pub kept_as: Option<String>,
+    pub quarantined_as: Option<String>,
     pub(crate) path: String,
 }
 
@@ -250,7 +250,7 @@ impl fmt::Display for Damage {
                 write!(f, "{path} is not used, since what stands before it is lost ({lost_bytes} bytes)")?;
             }
         }
-        match &self.kept_as {
+        match &self.quarantined_as {
             Some(kept) => write!(f, " (kept as {kept})"),
             None => Ok(()),
         }

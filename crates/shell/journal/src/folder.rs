@@ -16,11 +16,11 @@ const LOCK: &str = "lock";
 /// The folder that a journal lives in: mode 0700, its files 0600. A second process is refused while any clone lives.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    held: Arc<Held>,
+    state: Arc<FolderState>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct FolderState {
     path: PathBuf,
     /// Other ones after the folder was removed, or moved away, and made again.
     locks: Mutex<Locks>,
@@ -41,24 +41,24 @@ impl Folder {
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         make(path).map_err(|cause| JournalError::of_folder(path, cause))?;
         let locks = Mutex::new(take_locks(path)?);
-        Ok(Self { held: Arc::new(Held { path: path.to_owned(), locks }) })
+        Ok(Self { state: Arc::new(FolderState { path: path.to_owned(), locks }) })
     }
 
     /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.held.path
+        &self.state.path
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.held.path.join(name)
+        self.state.path.join(name)
     }
 
     /// Where somebody removed the folder, or moved it away: a new one, so that the server recovers without a restart; or the one
     /// that stands in its place, unless another process has that.
-    fn hold_again(&self) -> io::Result<()> {
-        let path = &self.held.path;
-        let mut locks = self.held.locks.lock().unwrap_or_else(PoisonError::into_inner);
+    fn reacquire(&self) -> io::Result<()> {
+        let path = &self.state.path;
+        let mut locks = self.state.locks.lock().unwrap_or_else(PoisonError::into_inner);
         let held = locks.folder.metadata()?;
         let is_held = |there: fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
         if fs::metadata(path).is_ok_and(is_held) {
@@ -106,7 +106,7 @@ impl Disk for Folder {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.held.path)? {
+        for entry in fs::read_dir(&self.state.path)? {
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -124,7 +124,7 @@ impl Disk for Folder {
     }
 
     fn create(&self, name: &str) -> io::Result<RealFile> {
-        self.hold_again()?;
+        self.reacquire()?;
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(self.at(name))?;
         Ok(RealFile { file })
     }
@@ -142,7 +142,7 @@ impl Disk for Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.held.path)?.sync_all()
+        File::open(&self.state.path)?.sync_all()
     }
 
     fn path_of(&self, name: &str) -> String {

@@ -107,12 +107,12 @@ fn sum_at_end(bytes: &[u8], len: usize) -> Option<(u32, u32)> {
 
 /// A group while it is gathered: the bytes as they are written, with room before them for the head.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct GroupBuffer {
     bytes: Vec<u8>,
     records: u32,
 }
 
-impl Gathered {
+impl GroupBuffer {
     pub(crate) fn new() -> Self {
         Self { bytes: vec![0; GROUP_HEAD], records: 0 }
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::{Disk, DiskFile as _, Operation};
-use crate::error::{CommitError, Damage, Fault, JournalError, PushError};
-use crate::find::{self, Checkpointed, Found, SET_ASIDE, Tail, UNFINISHED};
-use crate::format::{self, Gathered, HEADER, Header, MAX_RECORD};
+use crate::error::{CommitError, Damage, DiskError, JournalError, PushError};
+use crate::format::{self, GroupBuffer, HEADER, Header, MAX_RECORD};
+use crate::inspect::{self, CheckpointPosition, DAMAGED_SUFFIX, FolderContents, TEMP_SUFFIX, Tail};
 use crate::reader::{self, Reader, Segment, name_of};
 use crate::stamp::Stamp;
 
 mod recover;
 
-use recover::{Gap, Untidy};
+use recover::{Gap, PendingCleanup};
 
 /// A segment may be so long at most before a group begins another; the last group may reach beyond.
 const MAX_SEGMENT: u64 = 256 << 20;
@@ -39,7 +39,7 @@ impl Settings {
 
 /// What was in the journal when it was opened.
 #[derive(Clone, Debug, Default)]
-pub struct Opened {
+pub struct JournalContents {
     /// The latest moment in it; the caller's checkpoint may have a later one.
     pub last_stamp: Option<Stamp>,
     /// What to replay with [`Reader::read`], in this order and before the first [`Journal::remove_through`]. The last one may be the segment that is being written, as far as it was when this was made.
@@ -56,11 +56,11 @@ pub struct Opened {
 
 /// How a recovery went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveryReport {
     /// Segments whose files are gone (somebody removed the folder): what they had is to be written again.
     pub lost: Vec<u64>,
     /// Where damaged files are now that the opening could not put aside.
-    pub kept_as: Vec<String>,
+    pub quarantined_as: Vec<String>,
 }
 
 /// Figures for an operator. Counts are since the opening.
@@ -89,10 +89,10 @@ pub struct Status {
 pub struct Journal<D: Disk> {
     disk: D,
     settings: Settings,
-    writing: Writing<D::File>,
+    writer: WriterState<D::File>,
     closed: Vec<Segment>,
     /// In the checkpoint, but the file could not be removed.
-    undead: Vec<Segment>,
+    unremoved: Vec<Segment>,
     /// The checkpoint has what is in segments up to here. Readers that remove files say so here first.
     removed: Arc<AtomicU64>,
     /// Lost files in whose place something has to stand before the next segment begins.
@@ -100,17 +100,17 @@ pub struct Journal<D: Disk> {
     /// Segments that were found to be lost and are not reported yet.
     lost: Vec<u64>,
     /// What the opening could not do.
-    untidy: Untidy,
-    group: Gathered,
+    pending_cleanup: PendingCleanup,
+    group: GroupBuffer,
     next_segment: u64,
     next_group: u64,
     status: Status,
 }
 
 #[derive(Debug)]
-enum Writing<F> {
-    Well(Current<F>),
-    Refused(Fault, Plan),
+enum WriterState<F> {
+    Open(Current<F>),
+    Failed(DiskError, SegmentLink),
 }
 
 /// The segment that is written.
@@ -122,23 +122,23 @@ struct Current<F> {
     len: u64,
     salt: u32,
     /// Where it stands.
-    plan: Plan,
+    plan: SegmentLink,
 }
 
 /// What the next segment will say of those before it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Plan {
+struct SegmentLink {
     previous: u64,
     previous_len: u64,
     first_group: u64,
     /// Groups of the old tail that it begins with.
-    carried: Option<Carried>,
+    carried: Option<CarriedGroups>,
     /// A segment that counts no more once this one is durable.
     superseded: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Carried {
+struct CarriedGroups {
     segment: u64,
     from: u64,
     end: u64,
@@ -156,45 +156,45 @@ impl<D: Disk> Journal<D> {
     pub fn open(
         disk: D,
         mut settings: Settings,
-        checkpointed: impl Into<Checkpointed>,
+        checkpointed: impl Into<CheckpointPosition>,
         now: impl FnOnce(Option<Stamp>) -> Stamp,
-    ) -> Result<(Self, Opened), JournalError> {
+    ) -> Result<(Self, JournalContents), JournalError> {
         settings.segment_bytes = settings.segment_bytes.min(MAX_SEGMENT);
-        let mut found = find::find(&disk, settings.store_id, checkpointed.into())?;
-        for name in &found.useless {
+        let mut found = inspect::inspect(&disk, settings.store_id, checkpointed.into())?;
+        for name in &found.removable {
             // What stays is found again at the next start.
             let _ = disk.remove(name);
         }
-        for number in mem::take(&mut found.set_aside) {
-            if !set_aside(&disk, number, &mut found.damage) {
-                found.set_aside.push(number);
+        for number in mem::take(&mut found.quarantined) {
+            if !quarantine(&disk, number, &mut found.damage) {
+                found.quarantined.push(number);
             }
         }
-        let mut journal = Self::found(disk, settings, &found);
-        let mut opened = opened(&found);
+        let mut journal = Self::from_contents(disk, settings, &found);
+        let mut opened = contents_of(&found);
         if journal.begin(now(found.last_stamp)).is_ok() {
-            journal.tidy_up(&found, &mut opened);
+            journal.clean_up(&found, &mut opened);
         } else {
-            journal.untidy = Untidy::new(&found);
+            journal.pending_cleanup = PendingCleanup::new(&found);
         }
         opened.bytes = opened.segments.iter().map(|segment| segment.len).sum();
         Ok((journal, opened))
     }
 
     /// The journal as it was found, without a segment to write into.
-    fn found(disk: D, settings: Settings, found: &Found) -> Self {
-        let none = Plan { previous: found.base, first_group: 1, ..Plan::default() };
+    fn from_contents(disk: D, settings: Settings, found: &FolderContents) -> Self {
+        let none = SegmentLink { previous: found.base, first_group: 1, ..SegmentLink::default() };
         let plan = found.tail.as_ref().map_or(none, plan_behind);
-        let fault = Fault::new(&disk, Operation::Create, "", &std::io::ErrorKind::NotFound.into());
+        let fault = DiskError::new(&disk, Operation::Create, "", &std::io::ErrorKind::NotFound.into());
         Self {
-            writing: Writing::Refused(fault, plan),
+            writer: WriterState::Failed(fault, plan),
             closed: found.closed.clone(),
-            undead: found.kept.clone(),
+            unremoved: found.retained.clone(),
             removed: Arc::new(AtomicU64::new(found.base)),
             gaps: Vec::new(),
             lost: Vec::new(),
-            untidy: Untidy::default(),
-            group: Gathered::new(),
+            pending_cleanup: PendingCleanup::default(),
+            group: GroupBuffer::new(),
             next_segment: found.highest.saturating_add(1),
             next_group: found.tail.map_or(1, |tail| tail.scan.next_group),
             status: Status::default(),
@@ -204,15 +204,15 @@ impl<D: Disk> Journal<D> {
     }
 
     /// A new segment stands behind what was found: what it does not tell of goes.
-    fn tidy_up(&mut self, found: &Found, opened: &mut Opened) {
-        let Writing::Well(current) = &self.writing else { return };
+    fn clean_up(&mut self, found: &FolderContents, opened: &mut JournalContents) {
+        let WriterState::Open(current) = &self.writer else { return };
         opened.segments.clone_from(&self.closed);
         opened.segments.push(Segment { number: current.number, len: current.len });
-        for &number in &found.strays {
+        for &number in &found.orphans {
             let _ = reader::remove(&self.disk, &name_of(number));
         }
         if let Some(tail) = found.tail.filter(|tail| tail.damaged) {
-            set_aside(&self.disk, tail.header.number, &mut opened.damage);
+            quarantine(&self.disk, tail.header.number, &mut opened.damage);
         } else if let Some(number) = current.plan.superseded {
             let _ = reader::remove(&self.disk, &name_of(number));
         }
@@ -261,17 +261,17 @@ impl<D: Disk> Journal<D> {
 
     fn commit_group(&mut self, stamp: Stamp) -> Result<(), CommitError> {
         let bytes = self.bytes();
-        if let Writing::Refused(fault, _) = &self.writing {
+        if let WriterState::Failed(fault, _) = &self.writer {
             return Err(fault.clone().into());
         }
         if bytes.saturating_add(self.group.len() as u64) > self.settings.max_bytes {
             self.status.full += 1;
             return Err(CommitError::Full { bytes, limit: self.settings.max_bytes });
         }
-        if matches!(&self.writing, Writing::Well(current) if current.len >= self.settings.segment_bytes) {
+        if matches!(&self.writer, WriterState::Open(current) if current.len >= self.settings.segment_bytes) {
             self.rotate(stamp)?;
         }
-        let Writing::Well(current) = &mut self.writing else { return Ok(()) };
+        let WriterState::Open(current) = &mut self.writer else { return Ok(()) };
         let records = self.group.records();
         let bytes = self.group.seal(current.salt, self.next_group, &stamp);
         let written = current.file.append(bytes).map_err(|cause| (Operation::Append, cause));
@@ -290,21 +290,21 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Nobody knows what is in the file behind what was confirmed: it is left for good.
-    fn on_failed_write(&mut self, operation: Operation, cause: &std::io::Error) -> Fault {
-        let Writing::Well(current) = &self.writing else {
-            return Fault::new(&self.disk, operation, "", cause);
+    fn on_failed_write(&mut self, operation: Operation, cause: &std::io::Error) -> DiskError {
+        let WriterState::Open(current) = &self.writer else {
+            return DiskError::new(&self.disk, operation, "", cause);
         };
         let name = name_of(current.number);
-        let fault = Fault::new(&self.disk, operation, &name, cause);
+        let fault = DiskError::new(&self.disk, operation, &name, cause);
         // The next header says it too, and durably; this helps who restarts the server before there is one.
         let _ = self.disk.truncate(&name, current.len);
         let plan = current.next_plan(self.next_group);
         self.refuse(fault, plan)
     }
 
-    fn refuse(&mut self, fault: Fault, plan: Plan) -> Fault {
+    fn refuse(&mut self, fault: DiskError, plan: SegmentLink) -> DiskError {
         self.status.faults += 1;
-        self.writing = Writing::Refused(fault.clone(), plan);
+        self.writer = WriterState::Failed(fault.clone(), plan);
         fault
     }
 
@@ -313,23 +313,23 @@ impl<D: Disk> Journal<D> {
     ///
     /// # Errors
     /// There was a fault, or there is one now.
-    pub fn rotate(&mut self, stamp: Stamp) -> Result<u64, Fault> {
-        match &self.writing {
-            Writing::Refused(fault, _) => return Err(fault.clone()),
-            Writing::Well(current) if current.len == HEADER as u64 => return Ok(current.number - 1),
-            Writing::Well(current) => {
+    pub fn rotate(&mut self, stamp: Stamp) -> Result<u64, DiskError> {
+        match &self.writer {
+            WriterState::Failed(fault, _) => return Err(fault.clone()),
+            WriterState::Open(current) if current.len == HEADER as u64 => return Ok(current.number - 1),
+            WriterState::Open(current) => {
                 let plan = current.next_plan(self.next_group);
                 // Until it works the next segment is missing, as after a fault.
-                let nothing = Fault::new(&self.disk, Operation::Create, "", &std::io::ErrorKind::NotFound.into());
-                self.writing = Writing::Refused(nothing, plan);
+                let nothing = DiskError::new(&self.disk, Operation::Create, "", &std::io::ErrorKind::NotFound.into());
+                self.writer = WriterState::Failed(nothing, plan);
             }
         }
         self.begin(stamp)
     }
 
     /// Makes the next segment. It is durable, with all that it carries, before it has its name.
-    fn begin(&mut self, stamp: Stamp) -> Result<u64, Fault> {
-        let Writing::Refused(_, plan) = &self.writing else { return Ok(0) };
+    fn begin(&mut self, stamp: Stamp) -> Result<u64, DiskError> {
+        let WriterState::Failed(_, plan) = &self.writer else { return Ok(0) };
         let plan = *plan;
         let number = self.next_segment;
         self.next_segment = self.next_segment.saturating_add(1);
@@ -340,24 +340,24 @@ impl<D: Disk> Journal<D> {
                     self.closed.push(Segment { number: plan.previous, len: plan.previous_len });
                 }
                 if let (Some(number), None) = (plan.superseded, plan.carried)
-                    && !self.untidy.is_replayed_from(number)
+                    && !self.pending_cleanup.is_replayed_from(number)
                 {
                     let _ = self.disk.remove(&name_of(number));
                 }
-                self.writing = Writing::Well(current);
+                self.writer = WriterState::Open(current);
                 Ok(number - 1)
             }
             Err(fault) => {
                 let name = name_of(number);
-                let _ = self.disk.remove(&format!("{name}{UNFINISHED}"));
+                let _ = self.disk.remove(&format!("{name}{TEMP_SUFFIX}"));
                 let _ = self.disk.remove(&name);
                 Err(self.refuse(fault, plan))
             }
         }
     }
 
-    fn make(&mut self, number: u64, plan: &Plan, stamp: Stamp) -> Result<Current<D::File>, Fault> {
-        let Plan { previous, previous_len, first_group, .. } = *plan;
+    fn make(&mut self, number: u64, plan: &SegmentLink, stamp: Stamp) -> Result<Current<D::File>, DiskError> {
+        let SegmentLink { previous, previous_len, first_group, .. } = *plan;
         let store_id = self.settings.store_id;
         let header = Header { number, store_id, previous, previous_len, first_group, stamp, is_gap: false };
         let mut bytes = Vec::with_capacity(HEADER);
@@ -370,13 +370,13 @@ impl<D: Disk> Journal<D> {
     }
 
     /// A file that is whole and durable before it has its name.
-    fn make_file(&mut self, number: u64, bytes: &[u8]) -> Result<D::File, Fault> {
+    fn make_file(&mut self, number: u64, bytes: &[u8]) -> Result<D::File, DiskError> {
         let name = name_of(number);
-        let unfinished = format!("{name}{UNFINISHED}");
+        let unfinished = format!("{name}{TEMP_SUFFIX}");
         let disk = &self.disk;
         let fault = |operation, name: &str| {
             let name = name.to_owned();
-            move |cause: std::io::Error| Fault::new(disk, operation, &name, &cause)
+            move |cause: std::io::Error| DiskError::new(disk, operation, &name, &cause)
         };
         let mut file = disk.create(&unfinished).map_err(fault(Operation::Create, &unfinished))?;
         file.append(bytes).map_err(fault(Operation::Append, &unfinished))?;
@@ -388,14 +388,14 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Writes groups of the old tail as groups of the new segment.
-    fn carry(&self, carried: Carried, salt: u32, stamp: Stamp, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn carry(&self, carried: CarriedGroups, salt: u32, stamp: Stamp, out: &mut Vec<u8>) -> Result<(), DiskError> {
         let name = name_of(carried.segment);
-        let unreadable = |cause: std::io::Error| Fault::new(&self.disk, Operation::Read, &name, &cause);
+        let unreadable = |cause: std::io::Error| DiskError::new(&self.disk, Operation::Read, &name, &cause);
         let mut old = Vec::new();
         self.disk.read(&name, carried.end, &mut old).map_err(unreadable)?;
         let changed = || unreadable(std::io::Error::other("it was whole when it was verified and is not now"));
         let (_, old_salt) = Header::parse(&old).map_err(|_| changed())?;
-        let mut gathered = Gathered::new();
+        let mut gathered = GroupBuffer::new();
         let mut at = carried.from;
         for group in format::groups(&old, old_salt, carried.from, carried.end) {
             group.iter().for_each(|record| gathered.push(record));
@@ -411,15 +411,15 @@ impl<D: Disk> Journal<D> {
     ///
     /// # Errors
     /// A file cannot be removed. The journal goes on.
-    pub fn remove_through(&mut self, number: u64) -> Result<(), Fault> {
+    pub fn remove_through(&mut self, number: u64) -> Result<(), DiskError> {
         let count = self.closed.iter().take_while(|segment| segment.number <= number).count();
-        self.undead.extend(self.closed.drain(..count));
-        let newest = self.undead.iter().map(|segment| segment.number).max().unwrap_or(0);
+        self.unremoved.extend(self.closed.drain(..count));
+        let newest = self.unremoved.iter().map(|segment| segment.number).max().unwrap_or(0);
         self.removed.fetch_max(newest, Ordering::SeqCst);
         self.remove_superseded();
         let mut result = Ok(());
         let disk = &self.disk;
-        self.undead.retain(|segment| match reader::remove(disk, &name_of(segment.number)) {
+        self.unremoved.retain(|segment| match reader::remove(disk, &name_of(segment.number)) {
             Ok(()) => false,
             Err(fault) => {
                 result = Err(fault);
@@ -437,10 +437,10 @@ impl<D: Disk> Journal<D> {
 
     /// Why nothing is taken at present.
     #[must_use]
-    pub fn fault(&self) -> Option<&Fault> {
-        match &self.writing {
-            Writing::Refused(fault, _) => Some(fault),
-            Writing::Well(_) => None,
+    pub fn fault(&self) -> Option<&DiskError> {
+        match &self.writer {
+            WriterState::Failed(fault, _) => Some(fault),
+            WriterState::Open(_) => None,
         }
     }
 
@@ -453,11 +453,11 @@ impl<D: Disk> Journal<D> {
     /// Figures for an operator.
     #[must_use]
     pub fn status(&self) -> Status {
-        let current = match &self.writing {
-            Writing::Well(current) => current.number,
-            Writing::Refused(..) => 0,
+        let current = match &self.writer {
+            WriterState::Open(current) => current.number,
+            WriterState::Failed(..) => 0,
         };
-        let segments = self.closed.len() + self.undead.len() + usize::from(self.tail().is_some());
+        let segments = self.closed.len() + self.unremoved.len() + usize::from(self.tail().is_some());
         Status { segments: segments as u64, bytes: self.bytes(), current, ..self.status }
     }
 
@@ -467,14 +467,14 @@ impl<D: Disk> Journal<D> {
 
     fn bytes(&self) -> u64 {
         let tail = self.tail();
-        self.closed.iter().chain(&self.undead).chain(&tail).map(|segment| segment.len).sum()
+        self.closed.iter().chain(&self.unremoved).chain(&tail).map(|segment| segment.len).sum()
     }
 
     /// The file that is written; after a fault the one that was, which is closed when the next begins.
     fn tail(&self) -> Option<Segment> {
-        match &self.writing {
-            Writing::Well(current) => Some(Segment { number: current.number, len: current.len }),
-            Writing::Refused(_, plan) => {
+        match &self.writer {
+            WriterState::Open(current) => Some(Segment { number: current.number, len: current.len }),
+            WriterState::Failed(_, plan) => {
                 let newest = self.closed.last().map_or(self.removed(), |last| last.number);
                 let carried = plan.carried.map(|carried| Segment { number: carried.segment, len: carried.end });
                 let previous = Segment { number: plan.previous, len: plan.previous_len };
@@ -487,37 +487,42 @@ impl<D: Disk> Journal<D> {
 
 impl<F> Current<F> {
     /// The segment after this one. One that has no group is skipped, so that failing again and again leaves no row of them.
-    fn next_plan(&self, next_group: u64) -> Plan {
+    fn next_plan(&self, next_group: u64) -> SegmentLink {
         if self.len > HEADER as u64 {
-            return Plan { previous: self.number, previous_len: self.len, first_group: next_group, ..Plan::default() };
+            return SegmentLink {
+                previous: self.number,
+                previous_len: self.len,
+                first_group: next_group,
+                ..SegmentLink::default()
+            };
         }
-        Plan { carried: None, superseded: Some(self.number), ..self.plan }
+        SegmentLink { carried: None, superseded: Some(self.number), ..self.plan }
     }
 }
 
 /// The last group of the tail is carried over: all others are known to be durable, since a group is begun when the one before
 /// is. Of a damaged file all groups are.
-fn plan_behind(tail: &Tail) -> Plan {
+fn plan_behind(tail: &Tail) -> SegmentLink {
     let Tail { header, scan, damaged } = tail;
     let from = if *damaged { HEADER as u64 } else { scan.last };
-    let carried = (from < scan.end).then_some(Carried { segment: header.number, from, end: scan.end });
+    let carried = (from < scan.end).then_some(CarriedGroups { segment: header.number, from, end: scan.end });
     if header.is_gap {
         let (previous, first_group) = (header.number, scan.next_group);
-        return Plan { previous, previous_len: scan.end, first_group, ..Plan::default() };
+        return SegmentLink { previous, previous_len: scan.end, first_group, ..SegmentLink::default() };
     }
     if from == HEADER as u64 {
         let Header { previous, previous_len, first_group, .. } = *header;
         let superseded = (!damaged).then_some(header.number);
-        return Plan { previous, previous_len, first_group, carried, superseded };
+        return SegmentLink { previous, previous_len, first_group, carried, superseded };
     }
     let first_group = scan.next_group.saturating_sub(1);
-    Plan { previous: header.number, previous_len: from, first_group, carried, superseded: None }
+    SegmentLink { previous: header.number, previous_len: from, first_group, carried, superseded: None }
 }
 
 /// As it was found, for when nothing can be written.
-fn opened(found: &Found) -> Opened {
+fn contents_of(found: &FolderContents) -> JournalContents {
     let tail = found.tail.map(|tail| Segment { number: tail.header.number, len: tail.scan.end });
-    Opened {
+    JournalContents {
         last_stamp: found.last_stamp,
         segments: found.closed.iter().copied().chain(tail).collect(),
         damage: found.damage.clone(),
@@ -528,14 +533,14 @@ fn opened(found: &Found) -> Opened {
 }
 
 /// Keeps a file for a person to look at; whether that worked.
-fn set_aside(disk: &impl Disk, number: u64, damage: &mut [Damage]) -> bool {
+fn quarantine(disk: &impl Disk, number: u64, damage: &mut [Damage]) -> bool {
     let name = name_of(number);
-    let aside = format!("{name}{SET_ASIDE}");
+    let aside = format!("{name}{DAMAGED_SUFFIX}");
     if disk.rename(&name, &aside).is_err() {
         return false;
     }
     for damage in damage.iter_mut().filter(|damage| damage.segment == number) {
-        damage.kept_as = Some(disk.path_of(&aside));
+        damage.quarantined_as = Some(disk.path_of(&aside));
     }
     true
 }

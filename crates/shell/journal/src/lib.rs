@@ -19,9 +19,9 @@
 
 mod disk;
 mod error;
-mod find;
 mod folder;
 mod format;
+mod inspect;
 mod journal;
 mod reader;
 pub mod simulated;
@@ -30,10 +30,10 @@ mod stamp;
 mod tests;
 
 pub use disk::{Disk, DiskFile, Operation};
-pub use error::{CommitError, Damage, DamageKind, Fault, JournalError, PushError};
-pub use find::Checkpointed;
+pub use error::{CommitError, Damage, DamageKind, DiskError, JournalError, PushError};
 pub use folder::{Folder, RealFile};
 pub use format::{MAX_GROUP, MAX_RECORD};
-pub use journal::{Journal, Opened, Recovered, Settings, Status};
+pub use inspect::CheckpointPosition;
+pub use journal::{Journal, JournalContents, RecoveryReport, Settings, Status};
 pub use reader::{Reader, Segment};
 pub use stamp::Stamp;

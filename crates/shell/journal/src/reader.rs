@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::{Disk, Operation};
-use crate::error::{Fault, JournalError};
-use crate::find::SET_ASIDE;
+use crate::error::{DiskError, JournalError};
 use crate::format::{self, Header};
+use crate::inspect::DAMAGED_SUFFIX;
 
 /// A file of the journal as far as it counts. Numbers begin with 1 and only grow, with gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,12 @@ impl<D: Disk> Reader<D> {
         let read = match self.disk.read(&name, segment.len, &mut self.buffer) {
             // The journal, opened with a fault, has recovered meanwhile and put the file aside: what counts of it is the same.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                let aside = format!("{name}{SET_ASIDE}");
+                let aside = format!("{name}{DAMAGED_SUFFIX}");
                 self.disk.read(&aside, segment.len, &mut self.buffer).map_err(|_| cause)
             }
             read => read,
         };
-        read.map_err(|cause| Fault::new(&self.disk, Operation::Read, &name, &cause))?;
+        read.map_err(|cause| DiskError::new(&self.disk, Operation::Read, &name, &cause))?;
         let salt = self.salt(segment)?;
         for group in format::groups(&self.buffer, salt, format::HEADER as u64, segment.len) {
             group.iter().for_each(&mut each);
@@ -71,7 +71,7 @@ impl<D: Disk> Reader<D> {
     ///
     /// # Errors
     /// The file is there and cannot be removed.
-    pub fn remove(&self, segment: Segment) -> Result<(), Fault> {
+    pub fn remove(&self, segment: Segment) -> Result<(), DiskError> {
         // First, so that a recovery that misses the file does not take it for lost.
         self.removed.fetch_max(segment.number, Ordering::SeqCst);
         remove(&self.disk, &name_of(segment.number))
@@ -79,9 +79,11 @@ impl<D: Disk> Reader<D> {
 }
 
 /// Removes a file; one that is gone is as good.
-pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), Fault> {
+pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), DiskError> {
     match disk.remove(name) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Fault::new(disk, Operation::Remove, name, &cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(DiskError::new(disk, Operation::Remove, name, &cause))
+        }
         _ => Ok(()),
     }
 }

@@ -132,7 +132,7 @@ pub enum Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// As said.
-    Said(Data, Names),
+    Exact(Data, Names),
     /// Each sector and each name for itself, by a seed.
     Random(u64),
 }
@@ -148,14 +148,14 @@ impl SimDisk {
     #[must_use]
     pub fn crash(&self, crash: Crash) -> Self {
         let state = self.lock();
-        let mut dice = Dice(if let Crash::Random(seed) = crash { seed } else { 0 });
+        let mut dice = Rng(if let Crash::Random(seed) = crash { seed } else { 0 });
         let mut names = state.durable_names.clone();
         for (at, change) in state.pending_names.iter().enumerate() {
             let applies = match crash {
-                Crash::Said(_, Names::Discarded) => false,
-                Crash::Said(_, Names::Kept) => true,
-                Crash::Said(_, Names::First(count)) => at < count,
-                Crash::Said(_, Names::Without(one)) => at != one,
+                Crash::Exact(_, Names::Discarded) => false,
+                Crash::Exact(_, Names::Kept) => true,
+                Crash::Exact(_, Names::First(count)) => at < count,
+                Crash::Exact(_, Names::Without(one)) => at != one,
                 Crash::Random(_) => dice.flip(),
             };
             if applies {
@@ -164,7 +164,7 @@ impl SimDisk {
         }
         let files = state.files.iter().map(|(&id, content)| {
             let left = match crash {
-                Crash::Said(data, _) => content.after(data),
+                Crash::Exact(data, _) => content.after(data),
                 Crash::Random(_) => content.after_dice(&mut dice),
             };
             (id, Content { seen: left.clone(), durable: left, pending: Vec::new() })
@@ -206,7 +206,7 @@ impl SimDisk {
         let mut names = vec![Names::Discarded, Names::Kept];
         names.extend((1..state.pending_names.len()).map(Names::First));
         names.extend((0..state.pending_names.len()).map(Names::Without));
-        let all = names.iter().flat_map(|&names| data.iter().map(move |&data| Crash::Said(data, names)));
+        let all = names.iter().flat_map(|&names| data.iter().map(move |&data| Crash::Exact(data, names)));
         all.chain((0..4).map(|seed| Crash::Random(seed + state.operations))).collect()
     }
 
@@ -405,7 +405,7 @@ impl Content {
         left
     }
 
-    fn after_dice(&self, dice: &mut Dice) -> Vec<u8> {
+    fn after_dice(&self, dice: &mut Rng) -> Vec<u8> {
         let all = self.pending_len();
         let data = match dice.next() % 4 {
             0 => Data::Discarded,
@@ -447,9 +447,9 @@ impl Change {
 }
 
 /// SplitMix64.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -12,7 +12,7 @@ use crate::versions::{Flavor, Table};
 /// Flags of a destination of Kamailio that is out of service: inactive, and disabled.
 const OUT_OF_SERVICE: i64 = 1 | 4;
 /// Attributes that say how a destination is reached, which here its URI and the listeners do.
-const NOT_FOLLOWED: [&str; 4] = ["socket", "sockname", "obproxy", "ping_from"];
+const IGNORED_ATTRIBUTES: [&str; 4] = ["socket", "sockname", "obproxy", "ping_from"];
 
 /// Whether Kamailio's flags have the destination in service.
 #[must_use]
@@ -195,7 +195,7 @@ impl Attributes {
                 })?;
                 self.capacity = (calls > 0).then_some(calls);
             }
-            _ => self.ignored.extend(NOT_FOLLOWED.iter().find(|known| **known == name)),
+            _ => self.ignored.extend(IGNORED_ATTRIBUTES.iter().find(|known| **known == name)),
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ mod tables;
 mod versions;
 
 pub use dispatcher::{Attributes, Destination, DestinationSet, Member, is_in_service};
-pub use follower::{FollowConfig, Follower, Known, Looked};
+pub use follower::{FollowConfig, Follower, PollResult, TableContents};
 pub use location::Registration;
 pub use subscriber::{Identity, Subscriber};
 pub use tables::{BadRow, Tables};

@@ -1,6 +1,6 @@
 //! The table `location`.
 
-use strowger_sql::{Moment, Row, Value, seconds_of_text};
+use strowger_sql::{ClockReading, Row, Value, seconds_of_text};
 use strowger_store::Address;
 
 use crate::subscriber::Identity;
@@ -21,7 +21,7 @@ pub struct Registration {
     /// The contact's URI.
     pub contact: String,
     /// For how many seconds more it is registered; 0 or less where it has expired.
-    pub left_s: i64,
+    pub expires_in_s: i64,
     /// The URI of where its REGISTER came from, where that is another place than the contact's.
     pub received: Option<String>,
     /// The proxies between, as in Path.
@@ -45,7 +45,7 @@ impl Registration {
     ///
     /// # Errors
     /// [`BadRow`] where it names no address or contact, or never expires.
-    pub fn read(row: &Row, identity: &Identity, now: &Moment) -> Result<Self, BadRow> {
+    pub fn read(row: &Row, identity: &Identity, now: &ClockReading) -> Result<Self, BadRow> {
         let username = text(row, "username").unwrap_or_default();
         let domain = Some(text(row, "domain").unwrap_or_default()).filter(|domain| !domain.is_empty());
         let domain = domain.unwrap_or(&identity.domain);
@@ -67,12 +67,12 @@ impl Registration {
         let reg_id = reg_id.filter(|reg_id| *reg_id > 0 && !instance.is_empty());
         let (received, path, socket) = (filled("received"), filled("path"), filled("socket"));
         let q = row.real("q").ok().and_then(thousandths);
-        Ok(Self { address, contact, left_s, received, path, q, call_id, cseq, socket, instance, reg_id })
+        Ok(Self { address, contact, expires_in_s: left_s, received, path, q, call_id, cseq, socket, instance, reg_id })
     }
 }
 
 /// A date is in the database's time zone, as Kamailio has written it; a number is in seconds since 1970, a fraction in days.
-fn left_s(expires: Option<&Value>, now: &Moment) -> Result<i64, String> {
+fn left_s(expires: Option<&Value>, now: &ClockReading) -> Result<i64, String> {
     let (at_s, now_s) = match expires {
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are far below 2^53")]
         Some(Value::Integer(seconds)) => (*seconds as f64, now.utc_s),

@@ -29,7 +29,7 @@ pub struct Subscriber {
     /// The row has the password.
     pub has_password: bool,
     /// The password and the hash `ha1` of the row are not of one another: the password is taken.
-    pub contradicts: bool,
+    pub has_hash_mismatch: bool,
 }
 
 impl Subscriber {
@@ -49,7 +49,7 @@ impl Subscriber {
         if let Some(password) = password {
             let of_password = ha1s(address.user(), &realm, password);
             let contradicts = hashes.md5.is_some_and(|hash| of_password.md5 != Some(hash));
-            return Ok(Self { address, realm, ha1: of_password, has_password: true, contradicts });
+            return Ok(Self { address, realm, ha1: of_password, has_password: true, has_hash_mismatch: contradicts });
         }
         if hashes.is_empty() {
             let only_ha1b = text(row, "ha1b").is_some_and(|hash| !hash.is_empty());
@@ -59,7 +59,7 @@ impl Subscriber {
             }
             .to_owned()));
         }
-        Ok(Self { address, realm, ha1: hashes, has_password: false, contradicts: false })
+        Ok(Self { address, realm, ha1: hashes, has_password: false, has_hash_mismatch: false })
     }
 }
 

@@ -17,7 +17,7 @@ pub enum Flavor {
 impl Flavor {
     /// The versions of a table that are read as this program means to.
     #[must_use]
-    pub const fn known(self, table: Table) -> &'static [i64] {
+    pub const fn supported_versions(self, table: Table) -> &'static [i64] {
         match (self, table) {
             (Self::Kamailio, Table::Subscriber) => &[6, 7],
             (Self::Kamailio, Table::Location) => &[8, 9],
@@ -107,7 +107,7 @@ pub(crate) fn read(database: &mut Database) -> Result<BTreeMap<String, i64>, Sql
 /// Refuses a version that is not known.
 pub(crate) fn check(flavor: Flavor, table: Table, versions: &BTreeMap<String, i64>) -> Result<(), VersionError> {
     let found = *versions.get(table.name()).ok_or(VersionError::Absent { flavor, table })?;
-    let known = flavor.known(table);
+    let known = flavor.supported_versions(table);
     if known.contains(&found) {
         return Ok(());
     }

@@ -7,9 +7,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::address;
 use crate::clock::RealNanos;
-use crate::control::{self, Beside};
+use crate::control_message::{self, ControlData};
 use crate::counters::Counters;
-use crate::inbox::{Inbox, SLOT_BYTES};
+use crate::recv_arena::{RecvArena, SLOT_BYTES};
 
 /// Datagrams received by one system call.
 pub const RECV_BATCH: usize = 64;
@@ -39,13 +39,13 @@ impl fmt::Debug for Datagram<'_> {
 /// It has 4 MiB of address space, of which it uses about 256 KiB as long as datagrams are small; datagrams of 64 KiB, 64
 /// in one batch, would make it use all, for good.
 pub struct RecvBatch {
-    inbox: Inbox,
-    ready: Vec<Received>,
+    arena: RecvArena,
+    ready: Vec<ReceivedDatagram>,
     is_full: bool,
 }
 
 /// What is known of a datagram in a slot.
-struct Received {
+struct ReceivedDatagram {
     slot: usize,
     length: usize,
     peer: SocketAddr,
@@ -60,13 +60,13 @@ impl RecvBatch {
     }
 
     fn with_slots(slot_bytes: usize) -> Self {
-        Self { inbox: Inbox::new(slot_bytes), ready: Vec::with_capacity(RECV_BATCH), is_full: false }
+        Self { arena: RecvArena::new(slot_bytes), ready: Vec::with_capacity(RECV_BATCH), is_full: false }
     }
 
     /// The datagrams of the last receive, in the order of their arrival.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
         self.ready.iter().map(|received| Datagram {
-            bytes: self.inbox.bytes(received.slot, received.length),
+            bytes: self.arena.bytes(received.slot, received.length),
             peer: received.peer,
             arrival: received.arrival,
         })
@@ -99,11 +99,11 @@ impl RecvBatch {
         last_drops: &mut u32,
         counters: &mut Counters,
     ) -> io::Result<usize> {
-        let Self { inbox, ready, is_full } = self;
+        let Self { arena: inbox, ready, is_full } = self;
         ready.clear();
         *is_full = false;
         let received = inbox.receive(socket, |arrived| {
-            let Beside { stamp, drops } = control::read_beside(arrived.control);
+            let ControlData { stamp, drops } = control_message::read_control(arrived.control);
             if let Some(drops) = drops {
                 counters.kernel_drops += u64::from(drops.wrapping_sub(*last_drops));
                 *last_drops = drops;
@@ -113,7 +113,7 @@ impl RecvBatch {
                 None => counters.unaddressed += 1,
                 Some(peer) => {
                     counters.received += 1;
-                    ready.push(Received { slot: arrived.slot, length: arrived.length, peer, arrival: stamp });
+                    ready.push(ReceivedDatagram { slot: arrived.slot, length: arrived.length, peer, arrival: stamp });
                 }
             }
         })?;

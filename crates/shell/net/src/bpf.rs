@@ -100,12 +100,12 @@ pub(crate) fn from_index() -> Instruction {
 }
 
 /// Changes the accumulator by a constant.
-pub(crate) fn by_constant(operation: u32, constant: u32) -> Instruction {
+pub(crate) fn alu_constant(operation: u32, constant: u32) -> Instruction {
     instruction(libc::BPF_ALU | operation | libc::BPF_K, constant)
 }
 
 /// Changes the accumulator by the index.
-pub(crate) fn by_index(operation: u32) -> Instruction {
+pub(crate) fn alu_index(operation: u32) -> Instruction {
     instruction(libc::BPF_ALU | operation | libc::BPF_X, 0)
 }
 
@@ -128,12 +128,12 @@ pub(crate) fn jump(over: usize) -> Instruction {
 }
 
 /// Ends the program with a constant.
-pub(crate) fn give(value: u32) -> Instruction {
+pub(crate) fn return_constant(value: u32) -> Instruction {
     instruction(libc::BPF_RET | libc::BPF_K, value)
 }
 
 /// Ends the program with the accumulator.
-pub(crate) fn give_accumulator() -> Instruction {
+pub(crate) fn return_accumulator() -> Instruction {
     instruction(libc::BPF_RET | libc::BPF_A, 0)
 }
 

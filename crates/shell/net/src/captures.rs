@@ -9,7 +9,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// When `/proc` cannot be read.
-pub fn captures() -> io::Result<usize> {
+pub fn count_captures() -> io::Result<usize> {
     match fs::read_to_string("/proc/self/net/packet") {
         Ok(table) => Ok(count(&table)),
         // The kernel lists them once it has loaded what makes them.

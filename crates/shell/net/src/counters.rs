@@ -15,7 +15,7 @@ pub struct Counters {
     /// Datagrams that the kernel took for sending.
     pub sent: u64,
     /// Of these, datagrams that left as one with others, which the kernel or the device cuts apart.
-    pub joined: u64,
+    pub segmented: u64,
     /// Datagrams that the kernel refused to send, each skipped and reported; `no_buffers` are among them.
     pub send_errors: u64,
     /// Datagrams that a full device queue or a lack of kernel memory cost (ENOBUFS, ENOMEM).

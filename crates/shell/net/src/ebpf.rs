@@ -51,20 +51,20 @@ const MAP_VALUE: Register = Register(2);
 pub(crate) struct Assembler {
     code: Vec<u64>,
     jumps: Vec<(usize, Label)>,
-    places: Vec<usize>,
+    label_offsets: Vec<usize>,
 }
 
 impl Assembler {
     /// A label that is nowhere yet.
     pub(crate) fn label(&mut self) -> Label {
-        self.places.push(usize::MAX);
-        Label(self.places.len() - 1)
+        self.label_offsets.push(usize::MAX);
+        Label(self.label_offsets.len() - 1)
     }
 
     /// The label is here.
-    pub(crate) fn place(&mut self, label: Label) {
+    pub(crate) fn bind(&mut self, label: Label) {
         let here = self.code.len();
-        if let Some(place) = self.places.get_mut(label.0) {
+        if let Some(place) = self.label_offsets.get_mut(label.0) {
             *place = here;
         }
     }
@@ -72,27 +72,27 @@ impl Assembler {
     /// A label that is here.
     pub(crate) fn here(&mut self) -> Label {
         let label = self.label();
-        self.place(label);
+        self.bind(label);
         label
     }
 
     /// Changes a register by a constant, in 32 bits: the upper half becomes zero.
-    pub(crate) fn by(&mut self, operation: Operation, register: Register, constant: u32) {
+    pub(crate) fn alu32_constant(&mut self, operation: Operation, register: Register, constant: u32) {
         self.push(ALU_32 | operation as u8, register, Register(0), 0, constant);
     }
 
     /// The same by another register.
-    pub(crate) fn by_register(&mut self, operation: Operation, register: Register, other: Register) {
+    pub(crate) fn alu32_register(&mut self, operation: Operation, register: Register, other: Register) {
         self.push(ALU_32 | BY_REGISTER | operation as u8, register, other, 0, 0);
     }
 
     /// Changes a register by a constant, in 64 bits.
-    pub(crate) fn long_by(&mut self, operation: Operation, register: Register, constant: u32) {
+    pub(crate) fn alu64_constant(&mut self, operation: Operation, register: Register, constant: u32) {
         self.push(ALU_64 | operation as u8, register, Register(0), 0, constant);
     }
 
     /// The same by another register.
-    pub(crate) fn long_by_register(&mut self, operation: Operation, register: Register, other: Register) {
+    pub(crate) fn alu64_register(&mut self, operation: Operation, register: Register, other: Register) {
         self.push(ALU_64 | BY_REGISTER | operation as u8, register, other, 0, 0);
     }
 
@@ -159,15 +159,15 @@ impl Assembler {
     }
 
     /// Ends the program with a constant.
-    pub(crate) fn give(&mut self, value: u32) {
-        self.by(Operation::Set, Register(0), value);
+    pub(crate) fn return_constant(&mut self, value: u32) {
+        self.alu32_constant(Operation::Set, Register(0), value);
         self.push(EXIT, Register(0), Register(0), 0, 0);
     }
 
     /// The program; none where a jump is too far or leads nowhere.
     pub(crate) fn finish(mut self) -> Option<Vec<u64>> {
         for (at, label) in &self.jumps {
-            let to = i64::try_from(*self.places.get(label.0)?).ok()?;
+            let to = i64::try_from(*self.label_offsets.get(label.0)?).ok()?;
             let over = i16::try_from(to - i64::try_from(*at).ok()? - 1).ok()?;
             *self.code.get_mut(*at)? |= u64::from(over.cast_unsigned()) << 16;
         }

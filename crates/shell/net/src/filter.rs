@@ -79,9 +79,9 @@ impl Program {
 /// The program for a socket that is bound to `local`.
 pub(crate) fn program(rules: &PacketFilter, local: SocketAddr) -> Vec<Instruction> {
     let mut program = Program { reversed: Vec::new() };
-    program.prepend(&[bpf::give(DROP)]);
+    program.prepend(&[bpf::return_constant(DROP)]);
     let drop = program.here();
-    program.prepend(&[bpf::give(PASS)]);
+    program.prepend(&[bpf::return_constant(PASS)]);
     let pass = program.here();
     let look_for_tag = prepend_tag_search(&mut program, drop, pass);
     prepend_to_search(&mut program, drop, pass, look_for_tag);
@@ -96,7 +96,7 @@ pub(crate) fn program(rules: &PacketFilter, local: SocketAddr) -> Vec<Instructio
 fn prepend_tag_search(program: &mut Program, drop: Label, pass: Label) -> Label {
     program.prepend(&[program.jump_to(pass, 0)]);
     for offset in (1..TAG_WITHIN).rev() {
-        let is_over = [bpf::by_constant(libc::BPF_RSH, 24), bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 1)];
+        let is_over = [bpf::alu_constant(libc::BPF_RSH, 24), bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 1)];
         program.prepend(&[program.jump_to(drop, 0)]);
         program.prepend(&is_over);
         program.prepend(&[program.jump_to(pass, 0)]);
@@ -120,7 +120,7 @@ fn prepend_to_search(program: &mut Program, drop: Label, pass: Label, found: Lab
                 bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 6),
                 bpf::load_word(word(offset)),
                 bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b"\nTo:"), 2, 0),
-                bpf::by_constant(libc::BPF_AND, 0xFFFF_FF00),
+                bpf::alu_constant(libc::BPF_AND, 0xFFFF_FF00),
                 bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b"\nt:\0"), 0, 2),
                 bpf::load_index(word(offset)),
             ]);
@@ -136,10 +136,10 @@ fn prepend_judgement(program: &mut Program, pass: Label, look_for_to: Label, sal
     program.prepend(&[program.jump_to(pass, 0)]);
     program.prepend(&[
         bpf::from_index(),
-        bpf::by_constant(libc::BPF_RSH, 15),
-        bpf::by_index(libc::BPF_XOR),
-        bpf::by_constant(libc::BPF_MUL, HASH_FACTOR),
-        bpf::by_constant(libc::BPF_RSH, 16),
+        bpf::alu_constant(libc::BPF_RSH, 15),
+        bpf::alu_index(libc::BPF_XOR),
+        bpf::alu_constant(libc::BPF_MUL, HASH_FACTOR),
+        bpf::alu_constant(libc::BPF_RSH, 16),
         bpf::load_index_from(PASSING),
         bpf::jump_if_index(libc::BPF_JGE, 1, 0),
     ]);
@@ -149,8 +149,8 @@ fn prepend_judgement(program: &mut Program, pass: Label, look_for_to: Label, sal
         for offset in (begin..begin + HASH_BLOCK_BYTES).step_by(4).rev() {
             program.prepend(&[
                 bpf::load_word(word(offset)),
-                bpf::by_index(libc::BPF_ADD),
-                bpf::by_constant(libc::BPF_MUL, HASH_FACTOR),
+                bpf::alu_index(libc::BPF_ADD),
+                bpf::alu_constant(libc::BPF_MUL, HASH_FACTOR),
                 bpf::to_index(),
             ]);
         }
@@ -174,7 +174,7 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
             program.prepend(&[program.jump_to(trunk_call, 0)]);
             program.prepend(&[
                 bpf::load_source(local),
-                bpf::by_constant(libc::BPF_AND, mask),
+                bpf::alu_constant(libc::BPF_AND, mask),
                 bpf::jump_if(libc::BPF_JEQ, address & mask, 0, 1),
             ]);
         }
@@ -182,7 +182,7 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
     program.prepend(&[program.jump_to(pass, 0)]);
     program.prepend(&[
         bpf::load_word(word(MESSAGE + b"INVITE ".len())),
-        bpf::by_constant(libc::BPF_AND, UPPER_CASE),
+        bpf::alu_constant(libc::BPF_AND, UPPER_CASE),
         bpf::jump_if(libc::BPF_JEQ, first(b"URN:"), 0, 1),
     ]);
     let invite = program.here();
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use strowger_foundation::Timestamp;
 
-    use crate::dropped::{DroppedMessages, GENERATION};
+    use crate::dropped_messages::{DroppedMessages, GENERATION};
     use crate::memory_filter::FilterMemory;
     use crate::sources::KnownSources;
     use crate::udp::{BufferSizes, UdpSocket};
@@ -257,7 +257,7 @@ mod tests {
         if let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) {
             let socket = Receiver::open(local)?;
             socket.0.filter_by_memory(&rules, nobody_known(&memory), WORKER).expect("the kernel takes it");
-            memory.let_pass(WORKER, &filter);
+            memory.set_filter(WORKER, &filter);
             let by_memory = socket.arriving(messages);
             assert!(by_memory == found, "{} arrived, with a memory {}", found.len(), by_memory.len());
             assert_eq!(memory.dropped(), (messages.len() - found.len()) as u64);
@@ -371,9 +371,9 @@ mod tests {
             };
             let (early, late) = (calls(0..400), calls(400..800));
             let passing: Vec<_> = early.iter().filter(|call| position(call, SALT) < 1 << 15).cloned().collect();
-            memory.let_pass(WORKER, &half(&[FilteredKind::Call]));
+            memory.set_filter(WORKER, &half(&[FilteredKind::Call]));
             assert!(socket.receive(&early) == passing);
-            memory.let_pass(WORKER, &Filter::OPEN);
+            memory.set_filter(WORKER, &Filter::OPEN);
             assert!(socket.receive(&early) == passing, "sent again");
             assert_eq!(socket.receive(&late).len(), late.len(), "sent for the first time");
             // What the worker has not served is not to be asked about again.
@@ -386,7 +386,7 @@ mod tests {
             turn(2);
             assert!(memory.is_empty());
             // Each worker's sockets follow its own filter.
-            memory.let_pass(WORKER + 1, &half(&[FilteredKind::Call]));
+            memory.set_filter(WORKER + 1, &half(&[FilteredKind::Call]));
             assert_eq!(socket.receive(&late).len() + socket.receive(&early).len(), 800);
         });
     }
@@ -405,7 +405,7 @@ mod tests {
             socket.0.filter_by_memory(&rules, memory, WORKER).expect("the kernel takes it");
             let mut closed = Filter::OPEN;
             closed.set(FilteredKind::Call, 0);
-            dropped.let_pass(WORKER, &closed);
+            dropped.set_filter(WORKER, &closed);
             let mut arriving = |numbers: std::ops::Range<usize>| {
                 let call = |number| request("INVITE", "sip:b@c", number, "To: <sip:b@c>", 0);
                 socket.receive(&numbers.map(call).collect::<Vec<_>>()).len()

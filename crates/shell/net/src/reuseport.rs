@@ -17,19 +17,19 @@ pub enum Receivers {
     /// The first so many; each peer always meets the same one.
     ByPeer(usize),
     /// The first so many, each datagram any of them.
-    InTurn(usize),
+    ByPacket(usize),
 }
 
 /// Which of the sockets of an address receives a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct ReceiverSelection {
     /// Who receives.
     pub receivers: Receivers,
     /// For new work each receiver has a second socket. These were bound after the first ones of all receivers, so many.
     pub sorted: Option<usize>,
 }
 
-impl From<Receivers> for Choice {
+impl From<Receivers> for ReceiverSelection {
     fn from(receivers: Receivers) -> Self {
         Self { receivers, sorted: None }
     }
@@ -42,17 +42,17 @@ const SPREAD: u32 = 0x9E37_79B9;
 const FIRST: u32 = 0;
 
 /// The program for sockets that are bound to `local`. A datagram that is too short to be told has the first socket.
-pub(crate) fn program(choice: Choice, local: SocketAddr) -> Vec<Instruction> {
+pub(crate) fn program(choice: ReceiverSelection, local: SocketAddr) -> Vec<Instruction> {
     let Some(all) = choice.sorted else {
         let mut program = choose(choice.receivers, local);
-        program.push(bpf::give_accumulator());
+        program.push(bpf::return_accumulator());
         return program;
     };
     // The kernel's own hash would choose among the second sockets too.
     let receivers = if choice.receivers == Receivers::Any { Receivers::ByPeer(all) } else { choice.receivers };
     let mut program = sort(small(all));
     program.append(&mut choose(receivers, local));
-    program.extend([bpf::load_index_from(FIRST), bpf::by_index(libc::BPF_ADD), bpf::give_accumulator()]);
+    program.extend([bpf::load_index_from(FIRST), bpf::alu_index(libc::BPF_ADD), bpf::return_accumulator()]);
     program
 }
 
@@ -76,18 +76,18 @@ fn choose(receivers: Receivers, local: SocketAddr) -> Vec<Instruction> {
     match receivers {
         // No socket has this number.
         Receivers::Any => vec![bpf::load_constant(u32::MAX)],
-        Receivers::ByPeer(1) | Receivers::InTurn(1) => vec![bpf::load_constant(0)],
-        Receivers::InTurn(sockets) => {
-            vec![bpf::load_random(), bpf::by_constant(libc::BPF_MOD, small(sockets))]
+        Receivers::ByPeer(1) | Receivers::ByPacket(1) => vec![bpf::load_constant(0)],
+        Receivers::ByPacket(sockets) => {
+            vec![bpf::load_random(), bpf::alu_constant(libc::BPF_MOD, small(sockets))]
         }
         Receivers::ByPeer(sockets) => vec![
             bpf::load_source(local),
             bpf::to_index(),
             bpf::load_source_port(local),
-            bpf::by_index(libc::BPF_ADD),
-            bpf::by_constant(libc::BPF_MUL, SPREAD),
-            bpf::by_constant(libc::BPF_RSH, 16),
-            bpf::by_constant(libc::BPF_MOD, small(sockets)),
+            bpf::alu_index(libc::BPF_ADD),
+            bpf::alu_constant(libc::BPF_MUL, SPREAD),
+            bpf::alu_constant(libc::BPF_RSH, 16),
+            bpf::alu_constant(libc::BPF_MOD, small(sockets)),
         ],
     }
 }
@@ -155,7 +155,7 @@ mod tests {
             let found = who_receives(&mut sockets, 64, 4);
             assert!(found.iter().all(|sockets| sockets.len() == 1), "a peer meets one");
             assert_eq!(all(&found), BTreeSet::from([0, 1, 2]));
-            sockets[0].choose_receivers(Receivers::InTurn(2).into()).expect("the kernel takes it");
+            sockets[0].choose_receivers(Receivers::ByPacket(2).into()).expect("the kernel takes it");
             assert_eq!(who_receives(&mut sockets, 1, 60), [BTreeSet::from([0, 1])], "one peer meets both");
             sockets[0].choose_receivers(Receivers::Any.into()).expect("the kernel takes it");
             let found = who_receives(&mut sockets, 64, 4);
@@ -180,7 +180,9 @@ mod tests {
             let address = sockets[0].local_addr();
             let phones: Vec<_> = (0..32).map(|_| Phone::bind((address.ip(), 0)).expect("a free port")).collect();
             let mut receive = |receivers: Receivers, bytes: &[u8]| {
-                sockets[0].choose_receivers(Choice { receivers, sorted: Some(3) }).expect("the kernel takes it");
+                sockets[0]
+                    .choose_receivers(ReceiverSelection { receivers, sorted: Some(3) })
+                    .expect("the kernel takes it");
                 for phone in &phones {
                     phone.send_to(bytes, address).expect("loopback takes it");
                 }
@@ -192,7 +194,7 @@ mod tests {
                 }
                 found
             };
-            for receivers in [Receivers::Any, Receivers::ByPeer(3), Receivers::InTurn(3)] {
+            for receivers in [Receivers::Any, Receivers::ByPeer(3), Receivers::ByPacket(3)] {
                 assert_eq!(receive(receivers, b"INVITE sip:bob@example.com SIP/2.0"), BTreeSet::from([3, 4, 5]));
                 assert_eq!(receive(receivers, b"SIP/2.0 200 OK"), BTreeSet::from([0, 1, 2]));
             }

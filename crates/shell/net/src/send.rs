@@ -20,10 +20,10 @@ const KEEP_BYTES: usize = 8 * 1024;
 
 /// Datagrams of one length to one peer leave as one, which the kernel cuts apart, where they are no longer than this: no path of
 /// IPv6 is too narrow for it (RFC 8200 §5), for what is cut apart is not fragmented besides.
-pub(crate) const MAX_JOINED_BYTES: usize = 1200;
+pub(crate) const MAX_SEGMENT_BYTES: usize = 1200;
 
 /// So many leave as one at most.
-pub(crate) const MAX_JOINED: u8 = 32;
+pub(crate) const MAX_SEGMENTS: u8 = 32;
 
 /// A datagram is joined to one of the last so many groups at most: to look through more would cost more than it saves, where there are
 /// many peers.
@@ -64,15 +64,15 @@ pub struct SendBatch {
 pub(crate) struct Slot {
     pub(crate) bytes: Vec<u8>,
     pub(crate) peer: SocketAddr,
-    strand: Strand,
+    ordering_key: OrderingKey,
 }
 
 /// Which datagrams keep their order on the way to a peer: those of one strand. Of different strands one may overtake another, so that
 /// what is of one length can leave together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strand(u64);
+pub struct OrderingKey(u64);
 
-impl Strand {
+impl OrderingKey {
     /// Of all strands: neither overtakes nor is overtaken.
     pub const ALL: Self = Self(u64::MAX);
 
@@ -109,7 +109,7 @@ impl SendBatch {
     #[must_use]
     pub fn new() -> Self {
         let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let empty = Slot { bytes: Vec::new(), peer: nowhere, strand: Strand::ALL };
+        let empty = Slot { bytes: Vec::new(), peer: nowhere, ordering_key: OrderingKey::ALL };
         let aside = vec![empty.clone(); SEND_BATCH];
         Self { slots: vec![empty; SEND_QUEUE + 1], head: 0, waiting: 0, overflow: 0, aside }
     }
@@ -123,13 +123,13 @@ impl SendBatch {
 
     /// Lets what was written into [`next_slot`](Self::next_slot) wait to be sent to `peer`, or drops and counts it where
     /// [`SEND_QUEUE`] datagrams wait already; whether it waits. It keeps its order among those of its `strand`.
-    pub fn commit(&mut self, peer: SocketAddr, strand: Strand) -> bool {
+    pub fn commit(&mut self, peer: SocketAddr, strand: OrderingKey) -> bool {
         if self.waiting == SEND_QUEUE {
             self.overflow += 1;
             return false;
         }
         let slot = self.open_slot();
-        (slot.peer, slot.strand) = (peer, strand);
+        (slot.peer, slot.ordering_key) = (peer, strand);
         self.waiting += 1;
         debug_assert!(self.waiting < self.slots.len());
         true
@@ -155,7 +155,7 @@ impl SendBatch {
 
     /// Brings datagrams of one length to one peer together, so that they may leave as one. None overtakes another of its strand on the
     /// way to a peer.
-    pub(crate) fn gather(&mut self) {
+    pub(crate) fn group_segments(&mut self) {
         let Self { slots, head, waiting, aside, .. } = self;
         let count = (*waiting).min(SEND_BATCH);
         // Where the ring begins anew in between, all stay: that is rare.
@@ -275,7 +275,7 @@ fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
             (entry.mark, entry.first) = (mark(slot.peer), index as u8);
         }
         entry.size += 1;
-        entry.strands |= slot.strand.0;
+        entry.strands |= slot.ordering_key.0;
         *place = group as u8;
     }
     if !is_any_moved {
@@ -299,7 +299,7 @@ fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
 /// that peer.
 fn find_group(groups: &[Group], slots: &[Slot], slot: &Slot) -> Option<usize> {
     let length = slot.bytes.len();
-    if !(1..=MAX_JOINED_BYTES).contains(&length) {
+    if !(1..=MAX_SEGMENT_BYTES).contains(&length) {
         return None;
     }
     let mark = mark(slot.peer);
@@ -309,7 +309,7 @@ fn find_group(groups: &[Group], slots: &[Slot], slot: &Slot) -> Option<usize> {
         if first.bytes.len() == length {
             return Some(index);
         }
-        if group.strands & slot.strand.0 != 0 {
+        if group.strands & slot.ordering_key.0 != 0 {
             return None;
         }
     }
@@ -366,7 +366,7 @@ mod tests {
                 let slot = self.batch.next_slot();
                 assert!(slot.is_empty());
                 slot.extend_from_slice(&port.to_be_bytes());
-                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Strand::ALL);
+                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), OrderingKey::ALL);
             }
         }
 
@@ -415,20 +415,20 @@ mod tests {
             for number in 0..count {
                 let port = 1 + next(peers) as u16;
                 let strand = match next(u32::from(strands) + 1) as u16 {
-                    0 => Strand::ALL,
-                    strand => Strand::new(strand),
+                    0 => OrderingKey::ALL,
+                    strand => OrderingKey::new(strand),
                 };
                 let bytes = vec![number as u8; 1 + next(3) as usize];
                 batch.next_slot().extend_from_slice(&bytes);
                 batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), strand);
                 sent.push((port, strand, bytes));
             }
-            batch.gather();
+            batch.group_segments();
             let gathered: Vec<_> =
-                batch.window().map(|slot| (slot.peer.port(), slot.strand, slot.bytes.clone())).collect();
+                batch.window().map(|slot| (slot.peer.port(), slot.ordering_key, slot.bytes.clone())).collect();
             assert_eq!(gathered.len(), sent.len());
-            for (port, strand) in (1..=9).flat_map(|port| (1..=5).map(move |strand| (port, Strand::new(strand)))) {
-                let of_both = |all: &[(u16, Strand, Vec<u8>)]| {
+            for (port, strand) in (1..=9).flat_map(|port| (1..=5).map(move |strand| (port, OrderingKey::new(strand)))) {
+                let of_both = |all: &[(u16, OrderingKey, Vec<u8>)]| {
                     let of_both = all.iter().filter(|one| one.0 == port && one.1.0 & strand.0 != 0);
                     of_both.map(|one| one.2.clone()).collect::<Vec<_>>()
                 };
@@ -438,13 +438,13 @@ mod tests {
     }
 
     /// The ports and lengths in the order in which these leave: port, length and strand of each.
-    fn gathered(all: &[(u16, usize, Strand)]) -> Vec<(u16, usize)> {
+    fn gathered(all: &[(u16, usize, OrderingKey)]) -> Vec<(u16, usize)> {
         let mut batch = SendBatch::new();
         for (port, length, strand) in all {
             batch.next_slot().resize(*length, 0);
             batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, *port)), *strand);
         }
-        batch.gather();
+        batch.group_segments();
         batch.window().map(|slot| (slot.peer.port(), slot.bytes.len())).collect()
     }
 
@@ -452,7 +452,7 @@ mod tests {
     fn datagrams_of_one_length_to_one_peer_stand_together() {
         let all = [(1, 5), (2, 5), (1, 5), (2, 6), (1, 5), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)];
         assert_eq!(
-            gathered(&all.map(|(port, length)| (port, length, Strand::ALL))),
+            gathered(&all.map(|(port, length)| (port, length, OrderingKey::ALL))),
             [(1, 5), (1, 5), (1, 5), (2, 5), (2, 6), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)],
             "what is long does not leave as one, and none overtakes another to its peer"
         );
@@ -460,24 +460,24 @@ mod tests {
 
     #[test]
     fn those_of_another_strand_are_overtaken() {
-        let strand = Strand::new;
+        let strand = OrderingKey::new;
         let calls = [(1, 9, strand(1)), (1, 5, strand(2)), (1, 9, strand(3)), (1, 5, strand(3)), (1, 9, strand(2))];
         assert_eq!(
             gathered(&calls),
             [(1, 9), (1, 9), (1, 5), (1, 5), (1, 9)],
             "the last one stays behind what is of its own strand"
         );
-        let among_all = [(1, 9, strand(1)), (1, 5, Strand::ALL), (1, 9, strand(2)), (1, 5, strand(3))];
+        let among_all = [(1, 9, strand(1)), (1, 5, OrderingKey::ALL), (1, 9, strand(2)), (1, 5, strand(3))];
         assert_eq!(gathered(&among_all), [(1, 9), (1, 5), (1, 5), (1, 9)]);
     }
 
     #[test]
     fn where_there_are_many_peers_only_the_last_ones_are_looked_at() {
         let peers = LOOK_BACK as u16;
-        let round: Vec<_> = (1..=peers).map(|port| (port, 5, Strand::ALL)).collect();
+        let round: Vec<_> = (1..=peers).map(|port| (port, 5, OrderingKey::ALL)).collect();
         let twice = gathered(&[round.clone(), round].concat());
         assert_eq!(twice, (1..=peers).flat_map(|port| [(port, 5); 2]).collect::<Vec<_>>());
-        let more: Vec<_> = (1..=peers + 1).map(|port| (port, 5, Strand::ALL)).collect();
+        let more: Vec<_> = (1..=peers + 1).map(|port| (port, 5, OrderingKey::ALL)).collect();
         let twice = [more.clone(), more].concat();
         assert_eq!(gathered(&twice), twice.iter().map(|one| (one.0, one.1)).collect::<Vec<_>>());
     }
@@ -574,9 +574,9 @@ mod tests {
         filled.push(1);
         let address = filled.as_ptr();
         std::mem::swap(&mut filled, pair.batch.next_slot());
-        pair.batch.commit(peer, Strand::ALL);
+        pair.batch.commit(peer, OrderingKey::ALL);
         pair.batch.next_slot().resize(60_000, 0);
-        pair.batch.commit(peer, Strand::ALL);
+        pair.batch.commit(peer, OrderingKey::ALL);
         let (mut counters, mut lengths) = (Counters::default(), Vec::new());
         let transmit = |window: Window<'_>| {
             lengths.extend(window.map(|slot| slot.bytes.len()));
@@ -585,7 +585,7 @@ mod tests {
         assert_eq!(pair.batch.flush(&mut counters, transmit, |_| ()), Flush::Done);
         assert_eq!(lengths, [1, 60_000]);
         assert_eq!(pair.batch.next_slot().as_ptr(), address);
-        pair.batch.commit(peer, Strand::ALL);
+        pair.batch.commit(peer, OrderingKey::ALL);
         assert_eq!(pair.batch.next_slot().capacity(), 0);
     }
 }

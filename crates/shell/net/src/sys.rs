@@ -12,8 +12,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::address::{self, RAW_BYTES};
-use crate::control;
-use crate::send::{MAX_JOINED, MAX_JOINED_BYTES, SEND_BATCH};
+use crate::control_message;
+use crate::send::{MAX_SEGMENT_BYTES, MAX_SEGMENTS, SEND_BATCH};
 
 /// Room for an extended error with the router's address (64 bytes), a time stamp and something to come.
 const ERROR_CONTROL_BYTES: usize = 256;
@@ -47,35 +47,35 @@ pub(crate) fn attach_program(socket: BorrowedFd<'_>, name: c_int, program: &[lib
 
 /// A control message by which the kernel cuts a message into datagrams of one length.
 #[repr(C)]
-struct Cut {
+struct SegmentSize {
     header: libc::cmsghdr,
     length: u16,
     _to_the_next: [u8; 6],
 }
 
 /// A message that may yet become several.
-struct Joined<'b> {
+struct SegmentedMessage<'b> {
     header: &'b mut libc::mmsghdr,
-    cut: &'b mut MaybeUninit<Cut>,
+    cut: &'b mut MaybeUninit<SegmentSize>,
     count: &'b mut u8,
     length: usize,
     peer: SocketAddr,
 }
 
-impl Joined<'_> {
+impl SegmentedMessage<'_> {
     /// Takes one datagram more, whose iovec stands behind those that it has; whether it does.
-    fn take(&mut self, length: usize, peer: SocketAddr) -> bool {
+    fn try_push(&mut self, length: usize, peer: SocketAddr) -> bool {
         let fits = length == self.length
-            && (1..=MAX_JOINED_BYTES).contains(&length)
-            && *self.count < MAX_JOINED
+            && (1..=MAX_SEGMENT_BYTES).contains(&length)
+            && *self.count < MAX_SEGMENTS
             && peer == self.peer;
         if !fits {
             return false;
         }
         if *self.count == 1 {
-            let cut = self.cut.write(Cut::into_datagrams(length));
+            let cut = self.cut.write(SegmentSize::into_datagrams(length));
             self.header.msg_hdr.msg_control = (&raw mut *cut).cast();
-            self.header.msg_hdr.msg_controllen = size_of::<Cut>() as _;
+            self.header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
         }
         self.header.msg_hdr.msg_iovlen += 1;
         *self.count += 1;
@@ -83,7 +83,7 @@ impl Joined<'_> {
     }
 }
 
-impl Cut {
+impl SegmentSize {
     fn into_datagrams(length: usize) -> Self {
         // SAFETY: a `cmsghdr` is integers, for all of which zero is a value.
         let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
@@ -96,7 +96,7 @@ impl Cut {
 
 /// What the kernel took of the datagrams that it was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct SendResult {
     /// How many, from the front.
     pub(crate) datagrams: usize,
     /// How many of these left as one with others.
@@ -110,16 +110,16 @@ pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = (&'a [u8], SocketAddr)>,
     joins: bool,
-) -> io::Result<Taken> {
+) -> io::Result<SendResult> {
     let mut names = [const { MaybeUninit::<address::RawAddress>::uninit() }; SEND_BATCH];
     let mut segments = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_BATCH];
-    let mut cuts = [const { MaybeUninit::<Cut>::uninit() }; SEND_BATCH];
+    let mut cuts = [const { MaybeUninit::<SegmentSize>::uninit() }; SEND_BATCH];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_BATCH];
     let mut counts = [0_u8; SEND_BATCH];
     // The iovecs of a message are neighbours: they are reached by one pointer to all.
     let mut segment = segments.as_mut_ptr().cast::<libc::iovec>();
     let mut rows = names.iter_mut().zip(&mut cuts).zip(&mut headers).zip(&mut counts);
-    let (mut used, mut last) = (0, None::<Joined<'_>>);
+    let (mut used, mut last) = (0, None::<SegmentedMessage<'_>>);
     for (bytes, peer) in messages.take(SEND_BATCH) {
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: there is an iovec for each of the messages that are taken.
@@ -128,7 +128,7 @@ pub(crate) fn send<'a>(
             (segment, segment.add(1))
         };
         segment = next;
-        if joins && last.as_mut().is_some_and(|last| last.take(bytes.len(), peer)) {
+        if joins && last.as_mut().is_some_and(|last| last.try_push(bytes.len(), peer)) {
             continue;
         }
         let Some((((name, cut), header), count)) = rows.next() else { break };
@@ -140,7 +140,7 @@ pub(crate) fn send<'a>(
         message.msg_iovlen = 1;
         let header = header.write(libc::mmsghdr { msg_hdr: message, msg_len: 0 });
         *count = 1;
-        last = Some(Joined { header, cut, count, length: bytes.len(), peer });
+        last = Some(SegmentedMessage { header, cut, count, length: bytes.len(), peer });
         used += 1;
     }
     // SAFETY: `used` headers were written above. Each points to a name of its own, to iovecs of its own, as many as it says,
@@ -149,7 +149,7 @@ pub(crate) fn send<'a>(
     let sent =
         unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), used, libc::MSG_DONTWAIT as _) };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-    let mut taken = Taken::default();
+    let mut taken = SendResult::default();
     for count in counts.iter().take(sent).copied().map(usize::from) {
         taken.datagrams += count;
         taken.joined += if count > 1 { count } else { 0 };
@@ -190,7 +190,7 @@ pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAdd
     let name = unsafe { written(&name, message.msg_namelen) };
     // SAFETY: `msg_controllen` bytes of the control buffer were written by the kernel.
     let control = unsafe { written(&control, message.msg_controllen) };
-    Ok((address::decode(name), control::read_error(control)))
+    Ok((address::decode(name), control_message::read_error(control)))
 }
 
 /// Raises the soft limit of open files to the hard one; what it is then.

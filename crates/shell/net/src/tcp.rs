@@ -121,13 +121,13 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 
 /// What came of a try to read or to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum IoOutcome {
     /// So many bytes, at least one.
     Bytes(usize),
     /// None now; mio will tell when it is worth another try.
     Blocked,
     /// None any more: the peer has ended its side.
-    Ended,
+    Eof,
 }
 
 /// A connection. It never blocks and does not collect small segments.
@@ -189,18 +189,18 @@ impl TcpStream {
     ///
     /// # Errors
     /// When the connection is broken.
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<IoOutcome> {
         debug_assert!(!buffer.is_empty());
-        moved(|| (&self.stream).read(buffer))
+        io_outcome(|| (&self.stream).read(buffer))
     }
 
     /// Writes as much of `bytes`, which is not empty, as the kernel takes. Never waits.
     ///
     /// # Errors
     /// When the connection is broken.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
+    pub fn write(&self, bytes: &[u8]) -> io::Result<IoOutcome> {
         debug_assert!(!bytes.is_empty());
-        moved(|| (&self.stream).write(bytes))
+        io_outcome(|| (&self.stream).write(bytes))
     }
 
     /// Ends our side; what was written still leaves.
@@ -210,12 +210,12 @@ impl TcpStream {
     }
 }
 
-fn moved(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<Moved> {
+fn io_outcome(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<IoOutcome> {
     loop {
         match act() {
-            Ok(0) => return Ok(Moved::Ended),
-            Ok(count) => return Ok(Moved::Bytes(count)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::Blocked),
+            Ok(0) => return Ok(IoOutcome::Eof),
+            Ok(count) => return Ok(IoOutcome::Bytes(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(IoOutcome::Blocked),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

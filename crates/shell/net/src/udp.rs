@@ -18,9 +18,9 @@ use crate::counters::Counters;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
 use crate::filter::{self, PacketFilter};
 use crate::memory_filter::{self, FilterMemory};
-use crate::reuseport::{self, Choice};
+use crate::reuseport::{self, ReceiverSelection};
 use crate::send::{Flush, SendBatch, Window};
-use crate::sys::{self, Taken};
+use crate::sys::{self, SendResult};
 
 /// What [`UdpSocket::bind`] should be asked for where the operator says nothing: a few thousand messages each way.
 pub const DEFAULT_BUFFER_BYTES: usize = 4 * 1024 * 1024;
@@ -31,7 +31,7 @@ const RECV_ATTEMPTS: u32 = 8;
 
 /// After the kernel refused to send datagrams that were joined and took them one by one, so many times as this they are not joined:
 /// the device or the path cannot, and to find that out each time would cost what joining saves.
-const APART_FOR: u32 = 1024;
+const SEGMENTATION_BACKOFF: u32 = 1024;
 
 /// The kernel's buffers of one socket in bytes, as one asks for them (it books twice as much for its own use).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +57,12 @@ impl BufferSizes {
 pub struct UdpSocket {
     socket: Socket,
     local: SocketAddr,
-    asked: BufferSizes,
-    got: BufferSizes,
+    requested: BufferSizes,
+    granted: BufferSizes,
     /// The kernel's drop count as it was last told, modulo 2^32.
     last_drops: u32,
     /// Where datagrams may leave joined, which the kernel cuts apart.
-    joining: Option<Joining>,
+    segmentation: Option<SegmentationState>,
     counters: Counters,
 }
 
@@ -87,8 +87,8 @@ impl UdpSocket {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn sibling(&self) -> Result<Self, BindError> {
-        let socket = Self::open(self.local, self.asked, true);
-        let socket = socket.map(|socket| Self { joining: self.joining.clone(), ..socket });
+        let socket = Self::open(self.local, self.requested, true);
+        let socket = socket.map(|socket| Self { segmentation: self.segmentation.clone(), ..socket });
         socket.map_err(|cause| BindError { transport: Transport::Udp, address: self.local, cause })
     }
 
@@ -107,7 +107,15 @@ impl UdpSocket {
         socket.set_reuse_port(is_shared)?;
         socket.bind(&address.into())?;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
-        Ok(Self { socket, local, asked, got, last_drops: 0, joining: None, counters: Counters::default() })
+        Ok(Self {
+            socket,
+            local,
+            requested: asked,
+            granted: got,
+            last_drops: 0,
+            segmentation: None,
+            counters: Counters::default(),
+        })
     }
 
     /// Lets datagrams of one length to one peer leave as one, which the kernel or the device cuts apart (`UDP_SEGMENT`), as long as
@@ -116,10 +124,10 @@ impl UdpSocket {
     ///
     /// # Errors
     /// When this kernel cannot.
-    pub fn join_datagrams(&mut self, is_allowed: Arc<AtomicBool>) -> io::Result<()> {
+    pub fn enable_segmentation(&mut self, is_allowed: Arc<AtomicBool>) -> io::Result<()> {
         // No length for all datagrams: each message that is several says its own. A kernel that knows it takes this.
         sys::set_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0)?;
-        self.joining = Some(Joining { is_allowed, apart: 0 });
+        self.segmentation = Some(SegmentationState { is_allowed, apart: 0 });
         Ok(())
     }
 
@@ -128,7 +136,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// When the kernel has no such thing, or the address has one socket only.
-    pub fn choose_receivers(&self, choice: Choice) -> io::Result<()> {
+    pub fn choose_receivers(&self, choice: ReceiverSelection) -> io::Result<()> {
         let program = reuseport::program(choice, self.local);
         sys::attach_program(self.socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
@@ -168,7 +176,7 @@ impl UdpSocket {
     /// When the kernel refuses.
     pub fn bound_queue(&self, bytes: usize) -> io::Result<()> {
         // The kernel doubles what it is asked for.
-        set_buffer(&self.socket, (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (bytes / 2).min(self.got.receive))
+        set_buffer(&self.socket, (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (bytes / 2).min(self.granted.receive))
     }
 
     /// The address that the socket is bound to, with its port.
@@ -181,7 +189,7 @@ impl UdpSocket {
     /// `net.core.wmem_max` hold for this process.
     #[must_use]
     pub fn buffers(&self) -> BufferSizes {
-        self.got
+        self.granted
     }
 
     /// What the socket has seen so far.
@@ -214,10 +222,10 @@ impl UdpSocket {
     /// Sends what waits in `batch`. Each datagram that the kernel refuses is given to `on_error` and keeps none of the
     /// others from leaving. Never waits.
     pub fn send(&mut self, batch: &mut SendBatch, on_error: impl FnMut(PeerError)) -> Flush {
-        let Self { socket, joining, counters, .. } = self;
-        let mut joining = joining.as_mut().and_then(Joining::now);
+        let Self { socket, segmentation: joining, counters, .. } = self;
+        let mut joining = joining.as_mut().and_then(SegmentationState::now);
         if joining.is_some() && batch.len() > 1 {
-            batch.gather();
+            batch.group_segments();
         }
         let mut joined = 0;
         let transmit = |window: Window<'_>| {
@@ -232,7 +240,7 @@ impl UdpSocket {
             }
         };
         let flush = batch.flush(counters, transmit, on_error);
-        counters.joined += joined;
+        counters.segmented += joined;
         flush
     }
 
@@ -281,13 +289,13 @@ impl Source for UdpSocket {
 
 /// Whether datagrams leave joined.
 #[derive(Clone, Debug)]
-struct Joining {
+struct SegmentationState {
     is_allowed: Arc<AtomicBool>,
     /// So many times more they leave one by one, because it was refused.
     apart: u32,
 }
 
-impl Joining {
+impl SegmentationState {
     /// Itself, where what is sent now may be joined.
     fn now(&mut self) -> Option<&mut Self> {
         if self.apart > 0 {
@@ -299,7 +307,11 @@ impl Joining {
 }
 
 /// Sends what waits, joined where that can be done.
-fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joining: Option<&mut Joining>) -> io::Result<Taken> {
+fn send_window(
+    socket: BorrowedFd<'_>,
+    window: &Window<'_>,
+    joining: Option<&mut SegmentationState>,
+) -> io::Result<SendResult> {
     let messages = || window.clone().map(|slot| (slot.bytes.as_slice(), slot.peer));
     let Some(joining) = joining.filter(|joining| joining.apart == 0) else {
         return sys::send(socket, messages(), false);
@@ -316,7 +328,7 @@ fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joining: Option<&mut
             let sent = sys::send(socket, messages(), false);
             let is_about_joining = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE));
             if is_about_joining && sent.is_ok() {
-                joining.apart = APART_FOR;
+                joining.apart = SEGMENTATION_BACKOFF;
             }
             sent
         }
@@ -343,7 +355,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::send::Strand;
+    use crate::send::OrderingKey;
 
     #[test]
     fn an_ipv6_socket_leaves_ipv4_to_others() {
@@ -359,7 +371,7 @@ mod tests {
         let address = SocketAddr::new(ip.parse().expect("an address"), 0);
         let socket = UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(|error| error.to_string());
         let joined = socket.and_then(|mut socket| {
-            socket.join_datagrams(Arc::new(AtomicBool::new(true))).map(|()| socket).map_err(|e| e.to_string())
+            socket.enable_segmentation(Arc::new(AtomicBool::new(true))).map(|()| socket).map_err(|e| e.to_string())
         });
         joined.inspect_err(|error| eprintln!("skipped: {error}")).ok()
     }
@@ -373,7 +385,7 @@ mod tests {
 
     fn commit(batch: &mut SendBatch, (phone, expected): &mut (std::net::UdpSocket, Vec<Vec<u8>>), datagram: Vec<u8>) {
         batch.next_slot().extend_from_slice(&datagram);
-        batch.commit(phone.local_addr().expect("bound"), Strand::ALL);
+        batch.commit(phone.local_addr().expect("bound"), OrderingKey::ALL);
         expected.push(datagram);
     }
 
@@ -419,7 +431,7 @@ mod tests {
             for number in 0..60_u8 {
                 if number == place {
                     batch.next_slot().extend_from_slice(b"to port 0");
-                    batch.commit(nowhere, Strand::ALL);
+                    batch.commit(nowhere, OrderingKey::ALL);
                 }
                 commit(&mut batch, if number / 10 % 2 == 0 { &mut one } else { &mut other }, vec![number; 200]);
             }

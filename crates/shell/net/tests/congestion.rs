@@ -54,7 +54,7 @@ fn the_same_over_ipv6() {
 }
 
 fn join(socket: &mut UdpSocket) -> io::Result<()> {
-    socket.join_datagrams(Arc::new(AtomicBool::new(true)))
+    socket.enable_segmentation(Arc::new(AtomicBool::new(true)))
 }
 
 /// A path too narrow for what is cut apart, which may not be fragmented besides.
@@ -76,7 +76,7 @@ fn what_cannot_leave_as_one_leaves_one_by_one_for_a_while() {
         assert_eq!(here.send(), Flush::Done);
         there.receive();
         assert_eq!(std::mem::take(&mut there.seen).len(), 10);
-        here.socket.counters().joined
+        here.socket.counters().segmented
     };
     assert_eq!(exchange(&mut here), 0);
     run("ip link set lo mtu 65536").expect("it went before");

@@ -21,8 +21,8 @@ pub(crate) struct Backlog {
 
 /// What became of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Added {
-    Yes,
+pub(crate) enum AddResult {
+    Added,
     /// There is no room for another address.
     Full,
     /// It is no record.
@@ -44,31 +44,31 @@ impl Backlog {
         mem::replace(self, empty)
     }
 
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Added {
-        let Ok(record) = Record::parse(bytes) else { return Added::Bad };
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> AddResult {
+        let Ok(record) = Record::parse(bytes) else { return AddResult::Bad };
         if let Some(state) = self.states.get_mut(record.aor()) {
             record::merge(Some(state), bytes, &mut self.scratch);
             self.bytes = self.bytes - state.len() + self.scratch.len();
             state.clear();
             state.extend_from_slice(&self.scratch);
-            return Added::Yes;
+            return AddResult::Added;
         }
         let cost = ENTRY_BYTES + record.aor().len() + bytes.len();
         if self.states.len() >= self.max_addresses || self.bytes.saturating_add(cost) > self.max_bytes {
-            return Added::Full;
+            return AddResult::Full;
         }
         self.bytes += cost;
         self.states.insert(record.aor().into(), bytes.to_vec());
-        Added::Yes
+        AddResult::Added
     }
 
     /// Adds all of `newer`; says how many addresses found no room.
-    pub(crate) fn absorb(&mut self, newer: &Self) -> u64 {
-        newer.states.values().map(|state| u64::from(self.add(state) == Added::Full)).sum()
+    pub(crate) fn merge(&mut self, newer: &Self) -> u64 {
+        newer.states.values().map(|state| u64::from(self.add(state) == AddResult::Full)).sum()
     }
 
     /// As [`absorb`](Self::absorb), moving what it can.
-    pub(crate) fn absorb_all(&mut self, newer: Self) -> u64 {
+    pub(crate) fn merge_owned(&mut self, newer: Self) -> u64 {
         if self.is_empty() && newer.max_addresses == self.max_addresses && newer.max_bytes == self.max_bytes {
             *self = newer;
             return 0;

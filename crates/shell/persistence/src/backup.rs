@@ -13,14 +13,14 @@ use strowger_journal::{Disk, Folder, JournalError};
 use strowger_store::{BackupInfo, BackupOptions, Checkpoint, StoreError};
 
 use crate::Limits;
-use crate::checkpoint::{Failure, write_segments};
-use crate::open::{Opened, name_journal, open, random_id};
-use crate::time::System;
-use crate::trouble::StartError;
+use crate::checkpoint::{CheckpointError, write_segments};
+use crate::failure::StartError;
+use crate::open::{OpenStore, name_journal, open, random_id};
+use crate::time::SystemClocks;
 
 /// What is to be written.
 #[derive(Clone, Debug)]
-pub struct BackupOrder {
+pub struct BackupSpec {
     /// The file.
     pub target: PathBuf,
     /// A file that is there may be replaced.
@@ -31,7 +31,7 @@ pub struct BackupOrder {
 
 /// A backup that was written.
 #[derive(Clone, Debug)]
-pub struct BackedUp {
+pub struct BackupResult {
     /// What is in it.
     pub info: BackupInfo,
 }
@@ -82,7 +82,7 @@ pub enum BackupError {
 #[derive(Debug)]
 pub struct Backup {
     pub(crate) progress: Arc<Progress>,
-    pub(crate) outcome: Receiver<Result<BackedUp, BackupError>>,
+    pub(crate) outcome: Receiver<Result<BackupResult, BackupError>>,
 }
 
 impl Backup {
@@ -96,13 +96,13 @@ impl Backup {
     ///
     /// # Errors
     /// [`BackupError`]: there is no backup then, and a file that was there is as it was.
-    pub fn wait(self) -> Result<BackedUp, BackupError> {
+    pub fn wait(self) -> Result<BackupResult, BackupError> {
         self.outcome.recv().unwrap_or_else(|RecvError| Err(BackupError::Ended))
     }
 
     /// Its outcome, once, when it has ended.
     #[must_use]
-    pub fn try_wait(&self) -> Option<Result<BackedUp, BackupError>> {
+    pub fn try_wait(&self) -> Option<Result<BackupResult, BackupError>> {
         match self.outcome.try_recv() {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
@@ -128,14 +128,14 @@ impl Progress {
 /// A backup as the checkpoint thread is asked for it.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) order: BackupOrder,
+    pub(crate) order: BackupSpec,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) reply: Sender<Result<BackedUp, BackupError>>,
+    pub(crate) reply: Sender<Result<BackupResult, BackupError>>,
 }
 
 impl Task {
     /// Writes the backup, but not one of a database that is not `up_to_date`: who finds it later takes it for whole.
-    pub(crate) fn carry_out(self, database: &Path, up_to_date: Result<(), String>) {
+    pub(crate) fn execute(self, database: &Path, up_to_date: Result<(), String>) {
         let Self { order, progress, reply } = self;
         let done = match up_to_date {
             Ok(()) => write(database, &order, |done, of| progress.set(done, of)),
@@ -149,12 +149,12 @@ impl Task {
     }
 }
 
-fn write(database: &Path, order: &BackupOrder, progress: impl FnMut(u64, u64)) -> Result<BackedUp, BackupError> {
+fn write(database: &Path, order: &BackupSpec, progress: impl FnMut(u64, u64)) -> Result<BackupResult, BackupError> {
     let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
+    let options = BackupOptions { can_overwrite: order.overwrite, extra: &extra };
     let info = strowger_store::backup(database, &order.target, &options, progress)?;
     tracing::info!("a backup was written to {}", order.target.display());
-    Ok(BackedUp { info })
+    Ok(BackupResult { info })
 }
 
 /// Writes a backup for a server that is stopped. Where there is no journal, it is the database alone.
@@ -164,9 +164,9 @@ fn write(database: &Path, order: &BackupOrder, progress: impl FnMut(u64, u64)) -
 pub fn backup_offline(
     folder: &Path,
     database: &Path,
-    order: &BackupOrder,
+    order: &BackupSpec,
     progress: impl FnMut(u64, u64),
-) -> Result<BackedUp, BackupError> {
+) -> Result<BackupResult, BackupError> {
     // Opening a database would make one.
     if folder.exists() && database.exists() {
         let disk = lock(folder)?;
@@ -176,9 +176,9 @@ pub fn backup_offline(
 }
 
 /// Opens both, and brings what the journal has into the database.
-pub(crate) fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<Opened<D>, BackupError> {
+pub(crate) fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<OpenStore<D>, BackupError> {
     let now = Arc::new(|| Timestamp::ZERO);
-    let mut opened = open(|| Ok(disk), database, &Limits::default(), now, Arc::new(System::new()))?;
+    let mut opened = open(|| Ok(disk), database, &Limits::default(), now, Arc::new(SystemClocks::new()))?;
     let stamp = opened.clock.stamp();
     // A checkpoint must not contain the segment that is written to, which is an empty one now. Where it could not be begun the
     // next start says that it is missing, which is no reason to have no backup.
@@ -187,17 +187,17 @@ pub(crate) fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<Open
     }
     match write_segments(&opened.reader, &mut opened.store, &opened.segments, &stamp) {
         Ok(_) => Ok(opened),
-        Err(Failure::Store(error)) => Err(error.into()),
-        Err(Failure::Journal(error)) => Err(StartError::Journal(error).into()),
-        Err(Failure::Rotate(_)) => Err(BackupError::Ended),
+        Err(CheckpointError::Store(error)) => Err(error.into()),
+        Err(CheckpointError::Journal(error)) => Err(StartError::Journal(error).into()),
+        Err(CheckpointError::Rotate(_)) => Err(BackupError::Ended),
     }
 }
 
 /// What was restored, and where that is now which was there before.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoreResult {
     /// The database.
-    pub database: strowger_store::Restored,
+    pub database: strowger_store::RestoreResult,
     /// The journal of the database that was there.
     pub journal_moved_aside: Option<PathBuf>,
 }
@@ -208,13 +208,13 @@ pub struct Restored {
 /// # Errors
 /// [`BackupError::Running`] where the server is not stopped; what is wrong with the backup or the place: then all is as it was.
 /// [`BackupError::Aside`], when the database is restored.
-pub fn restore(file: &Path, folder: &Path, database: &Path, force: bool) -> Result<Restored, BackupError> {
+pub fn restore(file: &Path, folder: &Path, database: &Path, force: bool) -> Result<RestoreResult, BackupError> {
     // Held until the end, so that no server starts meanwhile.
     let held = if folder.exists() { Some(lock(folder)?) } else { None };
     let restored = restore_database(file, database, force)?;
     let journal_moved_aside = held.is_some().then(|| move_aside(folder)).transpose()?;
     drop(held);
-    Ok(Restored { database: restored, journal_moved_aside })
+    Ok(RestoreResult { database: restored, journal_moved_aside })
 }
 
 /// From the first moment that it is there the database belongs to a journal that begins anew, and store time goes on from the
@@ -223,7 +223,7 @@ pub(crate) fn restore_database(
     file: &Path,
     database: &Path,
     force: bool,
-) -> Result<strowger_store::Restored, BackupError> {
+) -> Result<strowger_store::RestoreResult, BackupError> {
     let id = random_id()?;
     let restored = strowger_store::restore_with(file, database, force, |store| {
         name_journal(store, id)?;

@@ -11,19 +11,21 @@ use std::time::{Duration, Instant};
 use strowger_foundation::Timestamp;
 use strowger_journal::{Disk, JournalError, Reader, Segment, Stamp};
 use strowger_registrar::{Locations, Record, record};
-use strowger_store::{Checkpoint, LocationChange, LocationStore, Merged, Pace, Part, StoreError, Written};
+use strowger_store::{
+    Checkpoint, LocationChange, LocationStore, MergeResult, SlotRange, StoreError, WriteCounts, WritePace,
+};
 
 use crate::backup::Task;
 use crate::batch::Batch;
-use crate::newest::Newest;
-use crate::queue::{Order, Rotated};
-use crate::shared::{Shared, Wish};
+use crate::latest_states::LatestStates;
+use crate::queue::{Rotation, StoreCommand};
+use crate::shared::{CheckpointRequest, Shared};
 use crate::time::{StoreClock, encode};
 
 /// Segments that are read at once have so many bytes together, or are one.
 const BYTES_AT_ONCE: u64 = 64 << 20;
 /// How long the store thread may take to close a segment before it is taken for stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ROTATE_TIMEOUT: Duration = Duration::from_secs(20);
 /// What expired so long before the last checkpoint has no refresh on its way.
 const PURGE_MARGIN_MS: u64 = 600_000;
 const PURGE_ROWS: u32 = 5000;
@@ -34,7 +36,7 @@ const PURGE_PAUSE: Duration = Duration::from_millis(250);
 /// After so many tries to read a segment it is given up, and the table in memory written instead.
 pub(crate) const READ_TRIES: u32 = 5;
 /// How often at most everything is written anew because something does not fit.
-const ANEW_EVERY: Duration = Duration::from_secs(3600);
+const REWRITE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Between two looks whether the workers have done what they were told.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Where everything could not be written, so many times as long as that took goes by before the next try.
@@ -44,7 +46,7 @@ const NICENESS: i32 = 10;
 
 /// Why there is no checkpoint.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CheckpointError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -55,7 +57,7 @@ pub(crate) enum Failure {
 
 /// What a checkpoint met besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Oddities {
+pub(crate) struct CheckpointFindings {
     /// Records that cannot be read.
     pub(crate) bad: u64,
     /// Refreshes of what is not there.
@@ -71,10 +73,10 @@ pub(crate) fn write_segments<D: Disk>(
     store: &mut LocationStore,
     segments: &[Segment],
     stamp: &Stamp,
-) -> Result<Oddities, Failure> {
-    let Some(last) = segments.last() else { return Ok(Oddities::default()) };
-    let mut oddities = Oddities::default();
-    let mut newest = Newest::default();
+) -> Result<CheckpointFindings, CheckpointError> {
+    let Some(last) = segments.last() else { return Ok(CheckpointFindings::default()) };
+    let mut oddities = CheckpointFindings::default();
+    let mut newest = LatestStates::default();
     // A reader keeps as much memory as a segment has bytes.
     let mut reader = reader.clone();
     for segment in segments {
@@ -82,9 +84,9 @@ pub(crate) fn write_segments<D: Disk>(
     }
     drop(reader);
     // In the table's own order each small transaction touches few pages.
-    let changes = newest.sorted_by(LocationStore::place).filter_map(|(aor, state)| change_to(aor, state));
+    let changes = newest.sorted_by(LocationStore::slot).filter_map(|(aor, state)| change_to(aor, state));
     let checkpoint = Checkpoint { segment: last.number, stamp: encode(stamp) };
-    let Written { kept, damaged, .. } = store.write(changes, &checkpoint)?;
+    let WriteCounts { unchanged: kept, damaged, .. } = store.write(changes, &checkpoint)?;
     // A refresh of a damaged row is one of nothing, too.
     (oddities.orphans, oddities.damaged) = (kept.saturating_sub(damaged), damaged);
     Ok(oddities)
@@ -95,7 +97,7 @@ fn change_to<'a>(aor: &'a [u8], state: &'a [u8]) -> Option<LocationChange<'a>> {
     let record = Record::parse(state).ok()?;
     Some(if record.is_refresh() {
         LocationChange::Merge { aor, newer: state, merge: renew }
-    } else if record.is_of_changes() {
+    } else if record.is_change_set() {
         LocationChange::Merge { aor, newer: state, merge: join }
     } else if record.is_removal() {
         LocationChange::Remove { aor }
@@ -105,22 +107,22 @@ fn change_to<'a>(aor: &'a [u8], state: &'a [u8]) -> Option<LocationChange<'a>> {
 }
 
 /// What a refresh makes of a row; nothing where there is none.
-fn renew(row: Option<&[u8]>, refresh: &[u8], merged: &mut Vec<u8>) -> Merged {
-    let Some(row) = row else { return Merged::Keep };
+fn renew(row: Option<&[u8]>, refresh: &[u8], merged: &mut Vec<u8>) -> MergeResult {
+    let Some(row) = row else { return MergeResult::Keep };
     record::merge(Some(row), refresh, merged);
     match Record::parse(merged) {
-        Ok(record) if record.is_removal() => Merged::Remove,
-        Ok(record) if !record.is_refresh() => Merged::Put { expires_ms: expiry(&record) },
-        _ => Merged::Keep,
+        Ok(record) if record.is_removal() => MergeResult::Remove,
+        Ok(record) if !record.is_refresh() => MergeResult::Put { expires_ms: expiry(&record) },
+        _ => MergeResult::Keep,
     }
 }
 
 /// What changes make of a row, or of none.
-fn join(row: Option<&[u8]>, changes: &[u8], merged: &mut Vec<u8>) -> Merged {
+fn join(row: Option<&[u8]>, changes: &[u8], merged: &mut Vec<u8>) -> MergeResult {
     record::merge(row, changes, merged);
     match Record::parse(merged) {
-        Ok(record) => Merged::Put { expires_ms: expiry(&record) },
-        Err(_) => Merged::Keep,
+        Ok(record) => MergeResult::Put { expires_ms: expiry(&record) },
+        Err(_) => MergeResult::Keep,
     }
 }
 
@@ -140,7 +142,7 @@ pub(crate) struct Checkpointer<D: Disk, B> {
     pub(crate) store: Option<LocationStore>,
     pub(crate) read_failures: u32,
     /// When everything was last written anew because something did not fit.
-    pub(crate) anew_at: Option<Timestamp>,
+    pub(crate) rewritten_at: Option<Timestamp>,
     /// Store time: what was staged before is in the database.
     pub(crate) floor_ms: u64,
     pub(crate) retry_at: Option<Timestamp>,
@@ -163,7 +165,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         }
     }
 
-    fn wait(&self) -> VecDeque<Wish> {
+    fn wait(&self) -> VecDeque<CheckpointRequest> {
         let now = self.clock.now();
         let is_loaded = self.shared.is_loaded();
         let look_at = (!self.waiting.is_empty()).then(|| now + self.shared.limits.recover_every);
@@ -171,11 +173,11 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         let pause = due.into_iter().flatten().min().map_or(Duration::MAX, |due| due.saturating_since(now));
         // After a failure nothing but time, and who asks, leads to the next try.
         let is_ready = is_loaded && self.retry_at.is_none();
-        self.shared.agenda(is_ready.then_some(self.done), pause)
+        self.shared.wait_for_requests(is_ready.then_some(self.done), pause)
     }
 
     /// Does what there is to do; `false` when it was told to end.
-    pub(crate) fn pass(&mut self, agenda: VecDeque<Wish>) -> bool {
+    pub(crate) fn pass(&mut self, agenda: VecDeque<CheckpointRequest>) -> bool {
         let now = self.clock.now();
         if self.shared.is_loaded() {
             if now >= self.rotate_at {
@@ -191,19 +193,19 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
                 self.purge();
             }
         }
-        self.see_to_waiting();
+        self.run_waiting_backups();
         let mut goes_on = true;
         for wish in agenda {
             match wish {
                 // The loader reads what a checkpoint would remove.
-                Wish::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
-                Wish::Backup(task) => {
+                CheckpointRequest::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
+                CheckpointRequest::Backup(task) => {
                     let up_to_date = self.bring_up_to_date();
-                    task.carry_out(&self.database, up_to_date);
+                    task.execute(&self.database, up_to_date);
                 }
-                Wish::Final(reply) => {
+                CheckpointRequest::Final(reply) => {
                     drop(reply.send(self.finish()));
-                    self.shared.queue.order(Order::End);
+                    self.shared.queue.send(StoreCommand::End);
                     goes_on = false;
                 }
             }
@@ -212,7 +214,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
     }
 
     /// Backups that were asked for while it loaded.
-    fn see_to_waiting(&mut self) {
+    fn run_waiting_backups(&mut self) {
         let why_not = self.shared.why_not_loaded();
         if self.waiting.is_empty() || !self.shared.is_loaded() && why_not.is_none() {
             return;
@@ -222,15 +224,15 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             _ => self.bring_up_to_date(),
         };
         for task in mem::take(&mut self.waiting) {
-            task.carry_out(&self.database, up_to_date.clone());
+            task.execute(&self.database, up_to_date.clone());
         }
     }
 
     /// Checkpoints what there is; where that is not enough, all.
     fn try_all(&mut self) {
         self.retry_at = None;
-        if self.shared.takes_everything() {
-            self.write_everything();
+        if self.shared.take_rewrite_request() {
+            self.rewrite_all();
         }
         if self.retry_at.is_none() {
             self.catch_up();
@@ -253,35 +255,35 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         }
     }
 
-    fn checkpoint(&mut self, segments: &[Segment]) -> Result<(), Failure> {
+    fn checkpoint(&mut self, segments: &[Segment]) -> Result<(), CheckpointError> {
         let stamp = self.clock.stamp();
         let pace = self.pace();
         let store = open_store(&mut self.store, &self.database)?;
         store.set_pace(pace);
         let oddities = write_segments(&self.reader, store, segments, &stamp)?;
-        if oddities != Oddities::default() {
-            self.on_oddities(oddities);
+        if oddities != CheckpointFindings::default() {
+            self.on_findings(oddities);
         }
         self.on_checkpoint(segments);
         Ok(())
     }
 
     /// The journal's syncs must not wait for many megabytes of the database's, unless somebody waits for the end of it all.
-    fn pace(&self) -> Option<Pace> {
-        (!self.shared.is_stopping()).then_some(Pace { rows: ROWS_AT_ONCE, pause: BETWEEN })
+    fn pace(&self) -> Option<WritePace> {
+        (!self.shared.is_stopping()).then_some(WritePace { rows: ROWS_AT_ONCE, pause: BETWEEN })
     }
 
-    fn on_oddities(&mut self, Oddities { bad, orphans, damaged }: Oddities) {
+    fn on_findings(&mut self, CheckpointFindings { bad, orphans, damaged }: CheckpointFindings) {
         let now = self.clock.now();
-        let is_soon = self.anew_at.is_some_and(|at| now.saturating_since(at) < ANEW_EVERY);
+        let is_soon = self.rewritten_at.is_some_and(|at| now.saturating_since(at) < REWRITE_INTERVAL);
         let what = if is_soon { "they stay in memory only" } else { "all of it is written anew" };
         tracing::error!(
             "of the registrations in the journal {bad} cannot be read, {orphans} refresh what is not there, and {damaged} rows are \
              damaged; {what}"
         );
         if !is_soon {
-            self.anew_at = Some(now);
-            self.shared.want_everything();
+            self.rewritten_at = Some(now);
+            self.shared.request_rewrite();
         }
     }
 
@@ -294,28 +296,28 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             }
             self.done = self.done.max(segment.number);
         }
-        self.shared.queue.order(Order::RemoveThrough(self.done));
+        self.shared.queue.send(StoreCommand::RemoveThrough(self.done));
     }
 
-    fn on_failure(&mut self, failure: &Failure, behind: u64) {
+    fn on_failure(&mut self, failure: &CheckpointError, behind: u64) {
         self.retry_at = Some(self.clock.now() + self.shared.limits.recover_every);
         self.shared.checkpoint_failed(&failure.to_string(), behind);
         match failure {
-            Failure::Store(StoreError::Disk { .. }) => self.store = None,
-            Failure::Journal(error) => {
+            CheckpointError::Store(StoreError::Disk { .. }) => self.store = None,
+            CheckpointError::Journal(error) => {
                 self.read_failures += 1;
                 if matches!(error, JournalError::Changed { .. }) || self.read_failures >= READ_TRIES {
-                    self.shared.want_everything();
+                    self.shared.request_rewrite();
                 }
             }
-            Failure::Store(_) | Failure::Rotate(_) => {}
+            CheckpointError::Store(_) | CheckpointError::Rotate(_) => {}
         }
     }
 
     /// Files of the journal are lost or cannot be read: the table in memory has all that they had.
-    fn write_everything(&mut self) {
+    fn rewrite_all(&mut self) {
         let begun = self.clock.now();
-        match self.try_everything() {
+        match self.try_rewrite_all() {
             Ok(rows) => {
                 tracing::info!("all {rows} registered addresses were written to the database anew");
                 self.shared.checkpoint_done(self.clock.now(), 0, self.rows());
@@ -325,21 +327,21 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
                 // To copy the whole table is dear: it must not become all that this thread does.
                 let took = self.clock.now().saturating_since(begun);
                 self.retry_at = self.retry_at.max(Some(self.clock.now() + took * EVERYTHING_SHARE));
-                self.shared.want_everything();
+                self.shared.request_rewrite();
             }
         }
     }
 
-    fn try_everything(&mut self) -> Result<u64, Failure> {
-        let rotated = self.rotate().map_err(Failure::Rotate)?;
+    fn try_rewrite_all(&mut self) -> Result<u64, CheckpointError> {
+        let rotated = self.rotate().map_err(CheckpointError::Rotate)?;
         // What was committed before must be in the table, however long a worker takes to put it there.
-        self.await_workers().map_err(Failure::Rotate)?;
-        let all = everything(&self.locations, self.clock.now());
+        self.await_workers().map_err(CheckpointError::Rotate)?;
+        let all = snapshot_states(&self.locations, self.clock.now());
         let checkpoint = Checkpoint { segment: rotated.through.max(self.done), stamp: encode(&self.clock.stamp()) };
         let pace = self.pace();
         let store = open_store(&mut self.store, &self.database)?;
         let mut gone: Vec<Vec<u8>> = Vec::new();
-        let read = store.for_each(&Part::ALL, |row| {
+        let read = store.for_each(&SlotRange::ALL, |row| {
             if !all.contains(row.aor) {
                 gone.push(row.aor.to_vec());
             }
@@ -351,7 +353,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             Err(error) => return Err(error.into()),
         }
         store.set_pace(pace);
-        let changes = all.sorted_by(LocationStore::place).filter_map(|(aor, state)| change_to(aor, state));
+        let changes = all.sorted_by(LocationStore::slot).filter_map(|(aor, state)| change_to(aor, state));
         let removals = gone.iter().map(|aor| LocationChange::Remove { aor });
         store.write(changes.chain(removals), &checkpoint)?;
         self.floor_after(rotated);
@@ -359,14 +361,14 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         self.done = checkpoint.segment;
         self.retry_at = None;
         self.on_checkpoint(&covered);
-        self.shared.queue.order(Order::Rewritten(checkpoint.segment));
+        self.shared.queue.send(StoreCommand::Rewritten(checkpoint.segment));
         Ok(all.len() as u64)
     }
 
     /// Waits until the workers have put into the table what they were told until now.
     fn await_workers(&self) -> Result<(), String> {
         let undealt = self.shared.queue.until_dealt_with();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ROTATE_TIMEOUT;
         while undealt.strong_count() > 0 {
             if Instant::now() >= until || self.shared.is_stopping() {
                 return Err("a worker does not look at what was kept".to_owned());
@@ -377,14 +379,14 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
     }
 
     /// Closes the segment that is written to.
-    fn rotate(&self) -> Result<Rotated, String> {
+    fn rotate(&self) -> Result<Rotation, String> {
         let (reply, answer) = mpsc::channel();
-        self.shared.queue.order(Order::Rotate(reply));
+        self.shared.queue.send(StoreCommand::Rotate(reply));
         let stuck = |_| "the disk does not answer".to_owned();
-        answer.recv_timeout(PATIENCE).map_err(stuck).flatten()
+        answer.recv_timeout(ROTATE_TIMEOUT).map_err(stuck).flatten()
     }
 
-    fn floor_after(&mut self, rotated: Rotated) {
+    fn floor_after(&mut self, rotated: Rotation) {
         // It counts once the segments before are in; purging asks again each time.
         self.floor_ms = rotated.floor_ms;
         self.purge_at.get_or_insert(self.clock.now());
@@ -404,7 +406,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         match purged {
             Ok(purged) => {
                 self.shared.purged(purged.removed, self.rows());
-                if !purged.finished {
+                if !purged.is_finished {
                     self.purge_at = Some(self.clock.now() + PURGE_PAUSE);
                 }
             }
@@ -424,10 +426,10 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         let rotated = self.rotate()?;
         self.try_all();
         // What did not fit is to be written anew, for which there is no reason to wait.
-        if self.shared.wants_everything() && self.retry_at.is_none() {
+        if self.shared.is_rewrite_requested() && self.retry_at.is_none() {
             self.try_all();
         }
-        if self.shared.wants_everything() {
+        if self.shared.is_rewrite_requested() {
             return Err(self.shared.why_behind());
         }
         if self.done < rotated.through && self.shared.is_behind(self.done) {
@@ -448,7 +450,7 @@ fn open_store<'a>(store: &'a mut Option<LocationStore>, database: &Path) -> Resu
         None => {
             let opened = LocationStore::open(database)?;
             // After a sync that failed: what is read may stand in the system's memory alone, where a sync does nothing.
-            if !opened.settle()? {
+            if !opened.flush_log()? {
                 return Err(StoreError::Locked { path: database.to_owned() });
             }
             Ok(store.insert(opened))
@@ -467,8 +469,8 @@ fn how_many(segments: &[Segment]) -> usize {
 }
 
 /// The states of all addresses.
-fn everything(locations: &Locations, now: Timestamp) -> Newest {
-    let mut all = Newest::default();
+fn snapshot_states(locations: &Locations, now: Timestamp) -> LatestStates {
+    let mut all = LatestStates::default();
     locations.for_each_state(now, |state| {
         all.add(state);
     });

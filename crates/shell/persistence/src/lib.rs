@@ -15,9 +15,10 @@ mod backup;
 mod batch;
 mod checkpoint;
 mod engine;
-mod grouping;
+mod failure;
+mod group_commit;
+mod latest_states;
 mod load;
-mod newest;
 mod offline;
 mod open;
 mod paged;
@@ -27,7 +28,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod time;
-mod trouble;
 mod writer;
 
 use std::fmt::{self, Display, Formatter};
@@ -37,31 +37,31 @@ use std::time::Duration;
 
 use strowger_journal::Folder;
 use strowger_registrar::{Locations, Policy};
-use strowger_worker::{Keep, KeepBatch};
+use strowger_worker::{RecordBatch, RecordSink};
 
 use crate::engine::{Engine, Parts};
-use crate::time::System;
+use crate::time::SystemClocks;
 
-pub use backup::{BackedUp, Backup, BackupError, BackupOrder, Restored, backup_offline, restore};
-pub use offline::Offline;
-pub use status::{CheckpointStatus, Found, State, Status};
-pub use time::Now;
-pub use trouble::StartError;
+pub use backup::{Backup, BackupError, BackupResult, BackupSpec, RestoreResult, backup_offline, restore};
+pub use failure::StartError;
+pub use offline::OfflineStore;
+pub use status::{CheckpointStatus, LoadReport, State, Status};
+pub use time::NowFn;
 
 /// What a 200 to a REGISTER promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The binding survives a loss of power.
-    Through,
+    WriteThrough,
     /// It survives a loss of power [`Limits::behind`] later.
-    Behind,
+    WriteBehind,
 }
 
 impl Display for Mode {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Through => "write-through",
-            Self::Behind => "write-behind",
+            Self::WriteThrough => "write-through",
+            Self::WriteBehind => "write-behind",
         })
     }
 }
@@ -132,7 +132,7 @@ pub struct PersistenceConfig {
     /// What is promised.
     pub mode: Mode,
     /// The process's monotonic clock.
-    pub now: Now,
+    pub now: NowFn,
     /// The table, [awaiting](Locations::awaiting) what is loaded.
     pub locations: Arc<Locations>,
     /// For what is loaded.
@@ -143,7 +143,7 @@ pub struct PersistenceConfig {
 
 /// The threads that keep registrations. Any thread may use it.
 pub struct Persistence {
-    engine: Engine<KeepBatch>,
+    engine: Engine<RecordBatch>,
 }
 
 impl Persistence {
@@ -157,7 +157,7 @@ impl Persistence {
     /// version.
     pub fn start(config: PersistenceConfig) -> Result<Self, StartError> {
         let PersistenceConfig { folder, database, mode, now, locations, policy, limits } = config;
-        let machine = Arc::new(System::new());
+        let machine = Arc::new(SystemClocks::new());
         let parts = Parts { database, mode, now, machine, locations, policy, limits };
         let engine = Engine::start(move || Folder::open(&folder), parts)?;
         Ok(Self { engine })
@@ -171,20 +171,20 @@ impl Persistence {
 
     /// Begins to write a backup of all users and registrations as they are now, while everything goes on.
     #[must_use]
-    pub fn backup(&self, order: BackupOrder) -> Backup {
+    pub fn backup(&self, order: BackupSpec) -> Backup {
         self.engine.backup(order)
     }
 
     /// Ends it: what waits is committed, and all of the journal is brought into the database, so that the next start has none to
     /// read. What does not get so far within `within` is in the journal all the same. Later records are refused.
-    pub fn stop(&self, within: Duration) -> Stopped {
+    pub fn stop(&self, within: Duration) -> StopReport {
         self.engine.stop(within)
     }
 }
 
-impl Keep for Persistence {
-    fn keep(&self, batch: KeepBatch) {
-        self.engine.keep(batch);
+impl RecordSink for Persistence {
+    fn store(&self, batch: RecordBatch) {
+        self.engine.store(batch);
     }
 }
 
@@ -196,7 +196,7 @@ impl fmt::Debug for Persistence {
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stopped {
+pub struct StopReport {
     /// The next start has no journal to read.
     pub clean: bool,
     /// Why it has.

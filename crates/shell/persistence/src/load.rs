@@ -10,11 +10,11 @@ use std::thread;
 use strowger_foundation::Timestamp;
 use strowger_journal::{Disk, JournalError, Reader, Segment};
 use strowger_registrar::{Locations, Policy, Record, record};
-use strowger_store::{Loaded, Location, LocationStore, Part, StoreError};
+use strowger_store::{LoadCounts, Location, LocationStore, SlotRange, StoreError};
 
 use crate::batch::Batch;
-use crate::checkpoint::{Failure, READ_TRIES};
-use crate::newest::{Marks, Newest};
+use crate::checkpoint::{CheckpointError, READ_TRIES};
+use crate::latest_states::{AtomicBitSet, LatestStates};
 use crate::shared::Shared;
 use crate::time::StoreClock;
 
@@ -67,8 +67,8 @@ impl<D: Disk, B: Batch> Loader<D, B> {
         self.table.complete(counts, begun);
     }
 
-    fn load(&mut self, counts: &Counts) -> Result<(), Failure> {
-        let mut newer = Newest::default();
+    fn load(&mut self, counts: &Counts) -> Result<(), CheckpointError> {
+        let mut newer = LatestStates::default();
         // A reader keeps as much memory as a segment has bytes.
         let mut reader = self.reader.clone();
         for segment in &self.segments {
@@ -93,12 +93,12 @@ impl<D: Disk, B: Batch> Loader<D, B> {
 }
 
 impl<B: Batch> Table<B> {
-    fn fill(&self, newer: &Newest, counts: &Counts) -> Result<(), StoreError> {
+    fn fill(&self, newer: &LatestStates, counts: &Counts) -> Result<(), StoreError> {
         let rows = LocationStore::open(&self.database)?.count()?;
         self.shared.rows_of.store(rows + newer.len() as u64, Ordering::Relaxed);
         self.shared.purged(0, rows);
         self.shared.rows_done.store(0, Ordering::Relaxed);
-        let refreshed = Marks::new(newer.len());
+        let refreshed = AtomicBitSet::new(newer.len());
         self.load_rows(newer, counts, &refreshed)?;
         for (number, (_, state)) in newer.iter().enumerate() {
             if (number as u64).is_multiple_of(ROWS_A_LOOK) && self.shared.is_stopping() {
@@ -115,21 +115,27 @@ impl<B: Batch> Table<B> {
     }
 
     /// Restores the rows, in several threads, and with them those refreshes of `newer` that have one, which it marks.
-    fn load_rows(&self, newer: &Newest, counts: &Counts, refreshed: &Marks) -> Result<(), StoreError> {
+    fn load_rows(&self, newer: &LatestStates, counts: &Counts, refreshed: &AtomicBitSet) -> Result<(), StoreError> {
         let parts = NonZeroU8::new(self.shared.limits.load_threads).unwrap_or(NonZeroU8::MIN);
-        let load = |part: Part| self.load_part(&part, newer, counts, refreshed);
+        let load = |part: SlotRange| self.load_part(&part, newer, counts, refreshed);
         thread::scope(|scope| {
             let others: Vec<_> = (1..parts.get())
-                .filter_map(|index| Part::of(index, parts))
+                .filter_map(|index| SlotRange::of(index, parts))
                 .map(|part| scope.spawn(|| load(part)))
                 .collect();
-            let first = Part::of(0, parts).map_or(Ok(()), load);
+            let first = SlotRange::of(0, parts).map_or(Ok(()), load);
             let crashed = || StoreError::Damaged { path: self.database.clone() };
             others.into_iter().fold(first, |all, other| all.and(other.join().map_err(|_| crashed()).flatten()))
         })
     }
 
-    fn load_part(&self, part: &Part, newer: &Newest, counts: &Counts, refreshed: &Marks) -> Result<(), StoreError> {
+    fn load_part(
+        &self,
+        part: &SlotRange,
+        newer: &LatestStates,
+        counts: &Counts,
+        refreshed: &AtomicBitSet,
+    ) -> Result<(), StoreError> {
         let store = LocationStore::open(&self.database)?;
         let (mut rows, mut state) = (0, Vec::new());
         let found = store.for_each(part, |row: Location<'_>| {
@@ -148,7 +154,7 @@ impl<B: Batch> Table<B> {
                     refreshed.set(number);
                 }
                 // What is not named there stays.
-                Some((_, changes)) if Record::parse(changes).is_ok_and(|record| record.is_of_changes()) => {
+                Some((_, changes)) if Record::parse(changes).is_ok_and(|record| record.is_change_set()) => {
                     self.restore(row.record, counts);
                 }
                 // The journal has a newer state.
@@ -157,7 +163,7 @@ impl<B: Batch> Table<B> {
             ControlFlow::Continue(())
         });
         match found {
-            Ok(Loaded { damaged, missing, .. }) => {
+            Ok(LoadCounts { damaged, missing, .. }) => {
                 counts.skipped.fetch_add(damaged + missing, Ordering::Relaxed);
                 Ok(())
             }
@@ -176,17 +182,17 @@ impl<B: Batch> Table<B> {
             return;
         };
         let bindings = self.locations.restore(self.clock.now(), &self.policy, &record);
-        if bindings == 0 && record.binds() {
+        if bindings == 0 && record.has_bindings() {
             counts.expired.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn complete(&self, counts: Counts, begun: Timestamp) {
-        self.locations.complete();
+        self.locations.complete_source();
         let took = self.clock.now().saturating_since(begun);
         let (expired, skipped) = (counts.expired.into_inner(), counts.skipped.into_inner());
         let loaded = self.locations.len() as u64;
-        self.shared.update_found(|found| {
+        self.shared.update_load_report(|found| {
             (found.loaded, found.expired, found.took, found.is_complete) = (loaded, expired, took, true);
             found.skipped += skipped;
         });

@@ -5,20 +5,20 @@ use std::path::Path;
 use strowger_foundation::Timestamp;
 use strowger_journal::Folder;
 use strowger_registrar::{Locations, Record};
-use strowger_store::{Checkpoint, Got, LocationChange, LocationStore, StoreError};
+use strowger_store::{Checkpoint, GetResult, LocationChange, LocationStore, StoreError};
 
 use crate::backup::{BackupError, lock, put_journal_into};
 use crate::checkpoint::expiry;
-use crate::open::Opened;
+use crate::open::OpenStore;
 use crate::time::encode;
 
 /// The registrations of a server that is stopped. No server starts as long as this lives.
-pub struct Offline {
-    opened: Opened<Folder>,
+pub struct OfflineStore {
+    opened: OpenStore<Folder>,
     checkpoint: Checkpoint,
 }
 
-impl Offline {
+impl OfflineStore {
     /// Takes journal and database, both made where they are missing, and brings what the journal has into the database.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Offline {
     /// Tells an empty table which time it is for the store, so that what is registered there at [`Timestamp::ZERO`] can be
     /// [written](Self::write).
     pub fn begin(&self, locations: &Locations) {
-        locations.begin(self.opened.clock.origin());
+        locations.set_store_origin(self.opened.clock.origin());
     }
 
     /// Whether the address has a binding that has not expired.
@@ -45,8 +45,8 @@ impl Offline {
     /// What befalls the database.
     pub fn is_bound(&self, aor: &[u8]) -> Result<bool, StoreError> {
         let mut record = Vec::new();
-        let Got::Found { expires_ms } = self.opened.store.get(aor, &mut record)? else { return Ok(false) };
-        let binds = Record::parse(&record).is_ok_and(|record| record.binds());
+        let GetResult::Found { expires_ms } = self.opened.store.get(aor, &mut record)? else { return Ok(false) };
+        let binds = Record::parse(&record).is_ok_and(|record| record.has_bindings());
         Ok(binds && expires_ms > self.opened.clock.store_ms())
     }
 
@@ -60,7 +60,7 @@ impl Offline {
         let mut states: Vec<(u8, Box<[u8]>)> = Vec::new();
         locations.for_each_state(Timestamp::ZERO, |state| {
             if let Ok(record) = Record::parse(state) {
-                states.push((LocationStore::place(record.aor()), state.into()));
+                states.push((LocationStore::slot(record.aor()), state.into()));
             }
         });
         states.sort_unstable();

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use strowger_journal::{Checkpointed, Damage, Disk, Journal, JournalError, Reader, Segment, Settings};
-use strowger_store::{Checkpoint, Hold, LocationStore, StoreError};
+use strowger_journal::{CheckpointPosition, Damage, Disk, Journal, JournalError, Reader, Segment, Settings};
+use strowger_store::{Checkpoint, DatabaseLock, LocationStore, StoreError};
 
 use crate::Limits;
-use crate::time::{Machine, Now, StoreClock, decode, later};
-use crate::trouble::StartError;
+use crate::failure::StartError;
+use crate::time::{MachineClocks, NowFn, StoreClock, decode, later};
 
 /// The settings of the database that name its journal: two, so that a damaged row does not part them.
 const JOURNAL_ID: [&str; 2] = ["journal-id", "journal-id.copy"];
@@ -20,10 +20,10 @@ const SETTLING_TRIES: u32 = 5;
 const SETTLING_PAUSE: Duration = Duration::from_millis(10);
 
 /// All that the threads work with.
-pub(crate) struct Opened<D: Disk> {
+pub(crate) struct OpenStore<D: Disk> {
     pub(crate) store: LocationStore,
     /// No other server works with the database.
-    pub(crate) hold: Hold,
+    pub(crate) hold: DatabaseLock,
     pub(crate) journal: Journal<D>,
     pub(crate) reader: Reader<D>,
     pub(crate) clock: StoreClock,
@@ -39,11 +39,11 @@ pub(crate) fn open<D: Disk>(
     disk: impl FnOnce() -> Result<D, JournalError>,
     database: &Path,
     limits: &Limits,
-    now: Now,
-    machine: Arc<dyn Machine>,
-) -> Result<Opened<D>, StartError> {
+    now: NowFn,
+    machine: Arc<dyn MachineClocks>,
+) -> Result<OpenStore<D>, StartError> {
     let mut store = LocationStore::open(database)?;
-    let hold = strowger_store::hold(database)?;
+    let hold = strowger_store::lock(database)?;
     let is_settled = settle(&store);
     let (checkpoint, is_known) = match store.checkpoint() {
         Err(error @ StoreError::Damaged { .. }) => {
@@ -65,7 +65,7 @@ pub(crate) fn open<D: Disk>(
     if let Some(fault) = journal.fault().filter(|fault| fault.kind() == std::io::ErrorKind::PermissionDenied) {
         return Err(JournalError::Disk(fault.clone()).into());
     }
-    Ok(Opened {
+    Ok(OpenStore {
         store,
         hold,
         reader: journal.reader(),
@@ -84,18 +84,18 @@ fn settle(store: &LocationStore) -> bool {
         if number > 0 {
             thread::sleep(SETTLING_PAUSE);
         }
-        store.settle().unwrap_or(false)
+        store.flush_log().unwrap_or(false)
     })
 }
 
 /// What of the journal is in the database: the newest segment, and what that means for its files.
-fn contained(checkpoint: Option<&Checkpoint>, is_known: bool, is_settled: bool) -> (u64, Checkpointed) {
+fn contained(checkpoint: Option<&Checkpoint>, is_known: bool, is_settled: bool) -> (u64, CheckpointPosition) {
     let checkpointed = match checkpoint.map(|checkpoint| checkpoint.segment) {
-        None if !is_known => Checkpointed::Unknown,
+        None if !is_known => CheckpointPosition::Unknown,
         // A checkpoint of no segment is that of a database that begins a new journal.
-        None | Some(0) => Checkpointed::Nothing,
-        Some(number) if is_settled => Checkpointed::Through(number),
-        Some(number) => Checkpointed::Unsettled(number),
+        None | Some(0) => CheckpointPosition::Nothing,
+        Some(number) if is_settled => CheckpointPosition::Through(number),
+        Some(number) => CheckpointPosition::Unsettled(number),
     };
     (checkpoint.map_or(0, |checkpoint| checkpoint.segment), checkpointed)
 }

@@ -21,18 +21,18 @@ impl<T: Copy + Default, const N: usize> Page<T, N> {
 
 /// Values by number, `N` a page. They never move.
 #[derive(Debug)]
-pub(crate) struct Paged<T, const N: usize> {
+pub(crate) struct PagedVec<T, const N: usize> {
     pages: Vec<Box<Page<T, N>>>,
     len: usize,
 }
 
-impl<T, const N: usize> Default for Paged<T, N> {
+impl<T, const N: usize> Default for PagedVec<T, N> {
     fn default() -> Self {
         Self { pages: Vec::new(), len: 0 }
     }
 }
 
-impl<T: Copy + Default, const N: usize> Paged<T, N> {
+impl<T: Copy + Default, const N: usize> PagedVec<T, N> {
     /// So many of the default.
     pub(crate) fn with_len(len: usize) -> Self {
         Self { pages: (0..len.div_ceil(N)).map(|_| Page::new()).collect(), len }
@@ -61,7 +61,7 @@ impl<T: Copy + Default, const N: usize> Paged<T, N> {
 
 /// Texts, each in one piece.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
+pub(crate) struct ByteArena {
     blocks: Vec<Block>,
     /// The block that is being filled, and how far it is.
     open: Option<(u32, usize)>,
@@ -74,7 +74,7 @@ enum Block {
     Long(Vec<u8>),
 }
 
-impl Texts {
+impl ByteArena {
     /// Makes room for a text of `len` bytes; says in which block and where in it.
     pub(crate) fn reserve(&mut self, len: u32) -> (u32, u32) {
         let len = len as usize;
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn texts_of_any_length_stay_what_they_were() {
-        let mut texts = Texts::default();
+        let mut texts = ByteArena::default();
         let lengths = [1, 70_000, 70_000, 0, PAGE, PAGE + 1, 5, 1 << 20, PAGE - 5, 6];
         let places: Vec<(u32, u32)> = lengths.iter().map(|len| texts.reserve(*len as u32)).collect();
         for (number, (len, (block, at))) in (1u8..).zip(lengths.iter().zip(&places)) {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn values_are_found_by_their_number() {
-        let mut values = Paged::<u64, 16_384>::with_len(16_384);
+        let mut values = PagedVec::<u64, 16_384>::with_len(16_384);
         assert!((0..values.len()).all(|number| *values.get(number) == 0));
         for value in 0..40_000 {
             values.push(value);

@@ -11,10 +11,10 @@ use strowger_journal::Segment;
 
 use crate::backup::Task;
 use crate::batch::Batch;
-use crate::queue::{CROWD_LASTS, Counters, Queue};
-use crate::status::{CheckpointStatus, Found, Histogram, State, Status};
-use crate::time::Now;
-use crate::trouble::Trouble;
+use crate::failure::StoreFailure;
+use crate::queue::{Counters, OVERFLOW_SHOWN, Queue};
+use crate::status::{CheckpointStatus, Histogram, LoadReport, State, Status};
+use crate::time::NowFn;
 use crate::{Limits, Mode};
 
 /// A commit that is under way for so long is shown.
@@ -22,7 +22,7 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// What the checkpoint thread is asked.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum CheckpointRequest {
     Backup(Task),
     /// Checkpoint everything, then end.
     Final(Sender<Result<(), String>>),
@@ -32,11 +32,11 @@ pub(crate) struct Shared<B> {
     pub(crate) queue: Queue<B>,
     pub(crate) limits: Limits,
     pub(crate) mode: Mode,
-    pub(crate) now: Now,
+    pub(crate) now: NowFn,
     /// Whoever is in a loop that takes long looks here.
     is_stopping: AtomicBool,
-    desk: Mutex<Desk>,
-    desk_news: Condvar,
+    checkpoints: Mutex<CheckpointQueue>,
+    checkpoints_changed: Condvar,
     health: Mutex<Health>,
     /// Nanoseconds since when a commit is under way; 0 where none is.
     commit_since: AtomicU64,
@@ -47,19 +47,19 @@ pub(crate) struct Shared<B> {
 
 /// What the checkpoint thread works from.
 #[derive(Debug, Default)]
-struct Desk {
+struct CheckpointQueue {
     closed: Vec<Segment>,
-    wishes: VecDeque<Wish>,
+    requests: VecDeque<CheckpointRequest>,
     /// Files of the journal are lost: the table in memory is to be written anew.
-    wants_everything: bool,
+    is_rewrite_requested: bool,
 }
 
 #[derive(Debug)]
 struct Health {
     opening: Option<String>,
-    failing: Option<(Timestamp, Trouble)>,
+    failing: Option<(Timestamp, StoreFailure)>,
     /// A thread is gone.
-    ended: Option<(Timestamp, Trouble)>,
+    ended: Option<(Timestamp, StoreFailure)>,
     loading: Option<String>,
     journal: strowger_journal::Status,
     commits: Histogram,
@@ -67,11 +67,11 @@ struct Health {
     recoveries: u64,
     checkpoint: CheckpointStatus,
     checkpoint_at: Option<Timestamp>,
-    found: Found,
+    load_report: LoadReport,
 }
 
 impl<B: Batch> Shared<B> {
-    pub(crate) fn new(mode: Mode, limits: Limits, now: Now) -> Self {
+    pub(crate) fn new(mode: Mode, limits: Limits, now: NowFn) -> Self {
         let health = Health {
             opening: None,
             failing: None,
@@ -83,7 +83,7 @@ impl<B: Batch> Shared<B> {
             recoveries: 0,
             checkpoint: CheckpointStatus::default(),
             checkpoint_at: None,
-            found: Found::default(),
+            load_report: LoadReport::default(),
         };
         Self {
             queue: Queue::new(mode, limits.clone(), true),
@@ -91,8 +91,8 @@ impl<B: Batch> Shared<B> {
             mode,
             now,
             is_stopping: AtomicBool::new(false),
-            desk: Mutex::default(),
-            desk_news: Condvar::new(),
+            checkpoints: Mutex::default(),
+            checkpoints_changed: Condvar::new(),
             health: Mutex::new(health),
             commit_since: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
@@ -110,14 +110,14 @@ impl<B: Batch> Shared<B> {
     /// Waits, but for a server that stops.
     pub(crate) fn pause(&self, pause: Duration) {
         let guard = self.desk();
-        let goes_on = |_: &mut Desk| !self.is_stopping();
-        drop(self.desk_news.wait_timeout_while(guard, pause, goes_on));
+        let goes_on = |_: &mut CheckpointQueue| !self.is_stopping();
+        drop(self.checkpoints_changed.wait_timeout_while(guard, pause, goes_on));
     }
 
     /// Has all look again at what they wait for.
     fn wake(&self) {
         let desk = self.desk();
-        self.desk_news.notify_all();
+        self.checkpoints_changed.notify_all();
         drop(desk);
     }
 
@@ -150,11 +150,11 @@ impl<B: Batch> Shared<B> {
         self.health().commits.add(took);
     }
 
-    pub(crate) fn break_down(&self, now: Timestamp, trouble: Trouble) {
-        let Trouble { why, remedy } = &trouble;
+    pub(crate) fn mark_broken(&self, now: Timestamp, trouble: StoreFailure) {
+        let StoreFailure { why, remedy } = &trouble;
         let what = match self.mode {
-            Mode::Through => "registrations are refused with 503",
-            Mode::Behind => "registrations are not safe from a loss of power",
+            Mode::WriteThrough => "registrations are refused with 503",
+            Mode::WriteBehind => "registrations are not safe from a loss of power",
         };
         tracing::error!("{what}, calls go on: {why}; {remedy}");
         let mut health = self.health();
@@ -162,7 +162,7 @@ impl<B: Batch> Shared<B> {
         health.failing = Some((now, trouble));
     }
 
-    pub(crate) fn still_broken(&self, trouble: Trouble) {
+    pub(crate) fn still_broken(&self, trouble: StoreFailure) {
         let line = format!("still broken: {}; {}", trouble.why, trouble.remedy);
         let mut health = self.health();
         let Some((_, known)) = &mut health.failing else { return };
@@ -174,7 +174,7 @@ impl<B: Batch> Shared<B> {
         }
     }
 
-    pub(crate) fn mend(&self, now: Timestamp) {
+    pub(crate) fn mark_recovered(&self, now: Timestamp) {
         let mut health = self.health();
         let Some((since, _)) = health.failing.take() else { return };
         health.recoveries += 1;
@@ -188,14 +188,14 @@ impl<B: Batch> Shared<B> {
     }
 
     /// Nothing is kept any more, whatever is mended.
-    pub(crate) fn end(&self, trouble: Trouble) {
+    pub(crate) fn end(&self, trouble: StoreFailure) {
         tracing::error!("registrations are refused with 503, calls go on: {}; {}", trouble.why, trouble.remedy);
         let mut health = self.health();
         health.faults += 1;
         health.ended.get_or_insert(((self.now)(), trouble));
     }
 
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
+    pub(crate) fn failure(&self) -> Option<StoreFailure> {
         let health = self.health();
         health.ended.as_ref().or(health.failing.as_ref()).map(|(_, trouble)| trouble.clone())
     }
@@ -206,43 +206,44 @@ impl<B: Batch> Shared<B> {
         if desk.closed != closed {
             desk.closed.clear();
             desk.closed.extend_from_slice(closed);
-            self.desk_news.notify_all();
+            self.checkpoints_changed.notify_all();
         }
     }
 
-    pub(crate) fn want_everything(&self) {
-        self.desk().wants_everything = true;
-        self.desk_news.notify_all();
+    pub(crate) fn request_rewrite(&self) {
+        self.desk().is_rewrite_requested = true;
+        self.checkpoints_changed.notify_all();
     }
 
     // The checkpoint thread's.
 
-    pub(crate) fn wish(&self, wish: Wish) {
-        self.desk().wishes.push_back(wish);
-        self.desk_news.notify_all();
+    pub(crate) fn request(&self, wish: CheckpointRequest) {
+        self.desk().requests.push_back(wish);
+        self.checkpoints_changed.notify_all();
     }
 
     /// Waits until something is wished, or loading ends, and where there is a `done` until a segment newer than that is closed or
     /// everything is to be written; at most for `pause`.
-    pub(crate) fn agenda(&self, done: Option<u64>, pause: Duration) -> VecDeque<Wish> {
+    pub(crate) fn wait_for_requests(&self, done: Option<u64>, pause: Duration) -> VecDeque<CheckpointRequest> {
         let was_loaded = self.is_loaded();
-        let is_idle = |desk: &mut Desk| {
-            let is_behind = |done| desk.wants_everything || desk.closed.last().is_some_and(|last| last.number > done);
-            desk.wishes.is_empty() && !done.is_some_and(is_behind) && self.is_loaded() == was_loaded
+        let is_idle = |desk: &mut CheckpointQueue| {
+            let is_behind =
+                |done| desk.is_rewrite_requested || desk.closed.last().is_some_and(|last| last.number > done);
+            desk.requests.is_empty() && !done.is_some_and(is_behind) && self.is_loaded() == was_loaded
         };
         let guard = self.desk();
         let (mut desk, _) =
-            self.desk_news.wait_timeout_while(guard, pause, is_idle).unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut desk.wishes)
+            self.checkpoints_changed.wait_timeout_while(guard, pause, is_idle).unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut desk.requests)
     }
 
-    pub(crate) fn wants_everything(&self) -> bool {
-        self.desk().wants_everything
+    pub(crate) fn is_rewrite_requested(&self) -> bool {
+        self.desk().is_rewrite_requested
     }
 
     /// Whether everything is to be written, once.
-    pub(crate) fn takes_everything(&self) -> bool {
-        std::mem::take(&mut self.desk().wants_everything)
+    pub(crate) fn take_rewrite_request(&self) -> bool {
+        std::mem::take(&mut self.desk().is_rewrite_requested)
     }
 
     /// The closed segments through `number`.
@@ -318,8 +319,8 @@ impl<B: Batch> Shared<B> {
         self.health().loading.clone()
     }
 
-    pub(crate) fn update_found(&self, update: impl FnOnce(&mut Found)) {
-        update(&mut self.health().found);
+    pub(crate) fn update_load_report(&self, update: impl FnOnce(&mut LoadReport)) {
+        update(&mut self.health().load_report);
     }
 
     // The operator's.
@@ -349,7 +350,7 @@ impl<B: Batch> Shared<B> {
             faults: health.faults,
             recoveries: health.recoveries,
             checkpoint: CheckpointStatus { last, ..health.checkpoint.clone() },
-            found: health.found.clone(),
+            load_report: health.load_report.clone(),
         }
     }
 
@@ -373,22 +374,22 @@ impl<B: Batch> Shared<B> {
                 remedy: "look what else uses it, and at its health".into(),
             };
         }
-        if let Some((first, last)) = counters.crowded
-            && now.saturating_since(last) < CROWD_LASTS
+        if let Some((first, last)) = counters.overflow_period
+            && now.saturating_since(last) < OVERFLOW_SHOWN
         {
             let why = "more registrations come than the disk keeps: as many wait as may, others are refused".to_owned();
             let remedy = "give the journal a faster disk, or let phones register less often".to_owned();
             return State::Failing { since: now.saturating_since(first), why, remedy };
         }
-        if health.found.is_complete {
+        if health.load_report.is_complete {
             return State::Ok;
         }
         let (done, of) = (self.rows_done.load(Ordering::Relaxed), self.rows_of.load(Ordering::Relaxed));
         State::Loading { done, of, why: health.loading.clone() }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn desk(&self) -> MutexGuard<'_, CheckpointQueue> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -396,6 +397,6 @@ impl<B: Batch> Shared<B> {
     }
 }
 
-fn failing(since: Duration, Trouble { why, remedy }: &Trouble) -> State {
+fn failing(since: Duration, StoreFailure { why, remedy }: &StoreFailure) -> State {
     State::Failing { since, why: why.clone(), remedy: remedy.clone() }
 }

@@ -45,7 +45,7 @@ pub struct Status {
     /// The checkpoint in the database.
     pub checkpoint: CheckpointStatus,
     /// What the start found.
-    pub found: Found,
+    pub load_report: LoadReport,
 }
 
 /// Whether registrations are kept.
@@ -107,7 +107,7 @@ pub struct CheckpointStatus {
 
 /// What the start found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct LoadReport {
     /// Bindings that are there again.
     pub loaded: u64,
     /// Addresses of which nothing is left: expired, or bound to a connection of the process before.

@@ -13,10 +13,10 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const STAMP_LEN: usize = 40;
 
 /// The process's monotonic clock, as a function.
-pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type NowFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The machine's other clocks; only stamps have them.
-pub(crate) trait Machine: Send + Sync {
+pub(crate) trait MachineClocks: Send + Sync {
     /// Milliseconds since 1970 by the wall clock.
     fn wall_ms(&self) -> u64;
     /// Milliseconds since this boot, suspension included.
@@ -27,11 +27,11 @@ pub(crate) trait Machine: Send + Sync {
 
 /// The real clocks.
 #[derive(Debug)]
-pub(crate) struct System {
+pub(crate) struct SystemClocks {
     boot_id: [u8; 16],
 }
 
-impl System {
+impl SystemClocks {
     pub(crate) fn new() -> Self {
         let text = fs::read_to_string(BOOT_ID).unwrap_or_default();
         let mut boot_id = [0; 16];
@@ -44,7 +44,7 @@ impl System {
     }
 }
 
-impl Machine for System {
+impl MachineClocks for SystemClocks {
     fn wall_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -64,8 +64,8 @@ impl Machine for System {
 /// Store time in this process: its origin and the monotonic clock.
 #[derive(Clone)]
 pub(crate) struct StoreClock {
-    now: Now,
-    machine: Arc<dyn Machine>,
+    now: NowFn,
+    machine: Arc<dyn MachineClocks>,
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     origin: u64,
 }
@@ -73,7 +73,7 @@ pub(crate) struct StoreClock {
 impl StoreClock {
     /// Goes on where `last` stood: by the time since boot where it is the same boot, else by the wall clock, and by no less than
     /// this boot has lasted. A new store begins with the wall clock's time.
-    pub(crate) fn resume(last: Option<Stamp>, now: Now, machine: Arc<dyn Machine>) -> Self {
+    pub(crate) fn resume(last: Option<Stamp>, now: NowFn, machine: Arc<dyn MachineClocks>) -> Self {
         let store_ms = last.map_or_else(|| machine.wall_ms(), |last| resumed(&last, &*machine));
         let at = now().as_nanos();
         Self { now, machine, origin: store_ms.saturating_mul(1_000_000).saturating_sub(at) }
@@ -103,7 +103,7 @@ impl StoreClock {
     }
 }
 
-fn resumed(last: &Stamp, machine: &dyn Machine) -> u64 {
+fn resumed(last: &Stamp, machine: &dyn MachineClocks) -> u64 {
     let boot_ms = machine.boot_ms();
     let is_same_boot = last.boot_id == machine.boot_id() && last.boot_id != [0; 16];
     let elapsed = if is_same_boot {
@@ -147,7 +147,7 @@ mod tests {
         id: u8,
     }
 
-    impl Machine for At {
+    impl MachineClocks for At {
         fn wall_ms(&self) -> u64 {
             self.wall
         }
@@ -167,7 +167,7 @@ mod tests {
     const LAST: Stamp = Stamp { store_ms: 5 * DAY, wall_ms: WALL, boot_ms: 3 * DAY, boot_id: [7; 16] };
 
     fn resume(at: At) -> u64 {
-        let now: Now = Arc::new(|| Timestamp::from_millis(123));
+        let now: NowFn = Arc::new(|| Timestamp::from_millis(123));
         let clock = StoreClock::resume(Some(LAST), now, Arc::new(at));
         assert_eq!(
             clock.stamp(),
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn where_the_boot_is_unknown_it_is_taken_for_another() {
-        let now: Now = Arc::new(|| Timestamp::ZERO);
+        let now: NowFn = Arc::new(|| Timestamp::ZERO);
         let last = Stamp { boot_id: [0; 16], ..LAST };
         let clock = StoreClock::resume(Some(last), now, Arc::new(At { wall: WALL + 1000, boot: 0, id: 0 }));
         assert_eq!(clock.store_ms(), LAST.store_ms + 1000);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_new_store_begins_with_the_wall_clock() {
-        let now: Now = Arc::new(|| Timestamp::from_millis(5));
+        let now: NowFn = Arc::new(|| Timestamp::from_millis(5));
         let clock = StoreClock::resume(None, now, Arc::new(At { wall: WALL, boot: 1, id: 1 }));
         assert_eq!(clock.store_ms(), WALL);
     }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_machine_tells_its_time() {
-        let system = System::new();
+        let system = SystemClocks::new();
         assert!(system.wall_ms() > 1_600_000_000_000);
         assert!(system.boot_ms() > 0);
         assert_ne!(system.boot_id(), [0; 16]);

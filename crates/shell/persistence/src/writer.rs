@@ -7,12 +7,12 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_journal::{CommitError, Disk, Journal, MAX_GROUP, MAX_RECORD, PushError};
 
-use crate::backlog::{Added, Backlog};
-use crate::batch::{Arrived, Batch};
-use crate::queue::{Order, Rotated, Work};
+use crate::backlog::{AddResult, Backlog};
+use crate::batch::{Batch, QueuedBatch};
+use crate::failure::StoreFailure;
+use crate::queue::{Rotation, StoreCommand, Work};
 use crate::shared::Shared;
 use crate::time::StoreClock;
-use crate::trouble::Trouble;
 
 /// Bytes at which a group is committed although more waits, so that nobody waits for much more than one sync.
 const GROUP_TARGET: usize = MAX_GROUP / 2;
@@ -36,7 +36,7 @@ pub(crate) struct Writer<D: Disk, B> {
     lost: u64,
     try_at: Timestamp,
     /// The batches whose records are in the group, or in one that was committed for them.
-    group: Vec<Arrived<B>>,
+    group: Vec<QueuedBatch<B>>,
     group_bytes: usize,
     /// What could not be written in this step.
     failed: Backlog,
@@ -46,7 +46,7 @@ pub(crate) struct Writer<D: Disk, B> {
 
 impl<D: Disk, B: Batch> Writer<D, B> {
     pub(crate) fn new(journal: Journal<D>, shared: Arc<Shared<B>>, clock: StoreClock) -> Self {
-        let fault = journal.fault().map(Trouble::from);
+        let fault = journal.fault().map(StoreFailure::from);
         let failed = shared.queue.backlog();
         let (group, try_at) = (Vec::new(), clock.now());
         let mut writer = Self {
@@ -66,10 +66,10 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         };
         match fault {
             Some(trouble) => {
-                writer.break_down(trouble);
-                writer.shared.queue.break_down(writer.shared.queue.backlog());
+                writer.mark_broken(trouble);
+                writer.shared.queue.mark_broken(writer.shared.queue.backlog());
             }
-            None => writer.shared.queue.mend(),
+            None => writer.shared.queue.mark_recovered(),
         }
         writer.publish();
         writer
@@ -89,7 +89,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
 
     /// Writes what there is and answers for it; `false` when it was told to end.
     pub(crate) fn step(&mut self, mut work: Work<B>) -> bool {
-        self.remove_first(&mut work.orders);
+        self.remove_first(&mut work.commands);
         if self.is_broken && self.clock.now() >= self.try_at {
             self.try_again();
         }
@@ -97,28 +97,28 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         if let Some(unwritten) = work.unwritten {
             self.write_unwritten(&unwritten);
         }
-        let goes_on = self.obey(work.orders);
+        let goes_on = self.execute(work.commands);
         if self.is_broken || !self.failed.is_empty() {
-            self.shared.queue.break_down(self.failed.take());
+            self.shared.queue.mark_broken(self.failed.take());
         }
         if !self.is_broken {
-            self.shared.queue.mend();
-            self.make_up_for_losses();
+            self.shared.queue.mark_recovered();
+            self.rewrite_after_loss();
         }
         self.publish();
         goes_on
     }
 
     /// What nobody waits for and found no room is in the table in memory all the same.
-    fn make_up_for_losses(&mut self) {
+    fn rewrite_after_loss(&mut self) {
         let counters = self.shared.queue.counters();
         if counters.lost > self.lost && counters.unwritten == 0 {
             self.lost = counters.lost;
-            self.shared.want_everything();
+            self.shared.request_rewrite();
         }
     }
 
-    fn write_batches(&mut self, batches: Vec<Arrived<B>>) {
+    fn write_batches(&mut self, batches: Vec<QueuedBatch<B>>) {
         let late = self.shared.limits.late;
         for arrived in batches {
             if self.group_bytes + arrived.bytes > GROUP_TARGET {
@@ -135,7 +135,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
                 // Who waited has given up: what is written for nobody only makes the others wait.
                 self.push_late(&arrived);
                 self.shared.queue.count_refused(arrived.awaited, true);
-                arrived.batch.finish(false);
+                arrived.batch.acknowledge(false);
             } else if self.push_all(&arrived) {
                 self.group_bytes += arrived.bytes;
                 self.group.push(arrived);
@@ -147,10 +147,10 @@ impl<D: Disk, B: Batch> Writer<D, B> {
     }
 
     /// Puts all of a batch into the group; one that is greater than a group into several. `false` where that broke.
-    fn push_all(&mut self, arrived: &Arrived<B>) -> bool {
+    fn push_all(&mut self, arrived: &QueuedBatch<B>) -> bool {
         let Self { journal, clock, .. } = self;
         let mut outcome = Ok(());
-        arrived.batch.each(&mut |record, _| {
+        arrived.batch.for_each(&mut |record, _| {
             if outcome.is_ok() {
                 outcome = push(journal, record, clock);
             }
@@ -159,12 +159,12 @@ impl<D: Disk, B: Batch> Writer<D, B> {
     }
 
     /// Of a late batch, the records that nobody waits for.
-    fn push_late(&mut self, arrived: &Arrived<B>) {
+    fn push_late(&mut self, arrived: &QueuedBatch<B>) {
         if arrived.awaited == arrived.records {
             return;
         }
         let mut kept = Backlog::unbounded();
-        arrived.batch.each(&mut |record, is_awaited| {
+        arrived.batch.for_each(&mut |record, is_awaited| {
             if !is_awaited {
                 kept.add(record);
             }
@@ -183,7 +183,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
             }
         }
         if self.is_broken {
-            let lost = self.failed.absorb(unwritten);
+            let lost = self.failed.merge(unwritten);
             self.shared.queue.count_lost(lost);
             return;
         }
@@ -212,7 +212,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         match outcome {
             Ok(()) => {
                 self.group_bytes = 0;
-                self.group.drain(..).for_each(|arrived| arrived.batch.finish(true));
+                self.group.drain(..).for_each(|arrived| arrived.batch.acknowledge(true));
             }
             Err(_) => {
                 self.is_well(&outcome);
@@ -224,7 +224,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
     fn is_well(&mut self, outcome: &Result<(), CommitError>) -> bool {
         if let Err(error) = outcome {
             self.is_full = matches!(error, CommitError::Full { .. });
-            self.break_down(Trouble::from(error));
+            self.mark_broken(StoreFailure::from(error));
             self.fail_group();
         }
         outcome.is_ok()
@@ -238,52 +238,52 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    fn refuse(&mut self, arrived: Arrived<B>) {
+    fn refuse(&mut self, arrived: QueuedBatch<B>) {
         self.shared.queue.count_refused(arrived.awaited, false);
         let (mut lost, failed) = (0, &mut self.failed);
-        arrived.refuse(|record| lost += u64::from(failed.add(record) == Added::Full));
+        arrived.refuse(|record| lost += u64::from(failed.add(record) == AddResult::Full));
         self.shared.queue.count_lost(lost);
     }
 
     /// What is in the checkpoint makes room, and is not missed by a recovery.
-    fn remove_first(&mut self, orders: &mut VecDeque<Order>) {
+    fn remove_first(&mut self, orders: &mut VecDeque<StoreCommand>) {
         orders.retain(|order| {
-            if let Order::RemoveThrough(number) = order {
+            if let StoreCommand::RemoveThrough(number) = order {
                 self.remove_through(*number);
             }
-            !matches!(order, Order::RemoveThrough(_))
+            !matches!(order, StoreCommand::RemoveThrough(_))
         });
     }
 
-    fn obey(&mut self, orders: VecDeque<Order>) -> bool {
+    fn execute(&mut self, orders: VecDeque<StoreCommand>) -> bool {
         let mut goes_on = true;
         for order in orders {
             match order {
-                Order::Rotate(reply) => drop(reply.send(self.rotate())),
-                Order::RemoveThrough(number) => self.remove_through(number),
-                Order::Rewritten(through) => self.rewritten(through),
-                Order::End => goes_on = false,
+                StoreCommand::Rotate(reply) => drop(reply.send(self.rotate())),
+                StoreCommand::RemoveThrough(number) => self.remove_through(number),
+                StoreCommand::Rewritten(through) => self.rewritten(through),
+                StoreCommand::End => goes_on = false,
             }
         }
         goes_on
     }
 
-    fn rotate(&mut self) -> Result<Rotated, String> {
+    fn rotate(&mut self) -> Result<Rotation, String> {
         // With everything rewritten it is well, so that must be possible.
         let is_rewriting = self.rewriting.is_some() && self.journal.fault().is_none();
         if self.is_broken && !is_rewriting {
-            return Err(self.shared.trouble().map_or_else(String::new, |trouble| trouble.why));
+            return Err(self.shared.failure().map_or_else(String::new, |trouble| trouble.why));
         }
         let stamp = self.clock.stamp();
         let is_all_written = self.failed.is_empty() && self.shared.queue.counters().unwritten == 0;
         match self.journal.rotate(stamp) {
             Ok(through) => {
                 self.publish();
-                Ok(Rotated { through, floor_ms: if is_all_written { stamp.store_ms } else { 0 } })
+                Ok(Rotation { through, floor_ms: if is_all_written { stamp.store_ms } else { 0 } })
             }
             Err(fault) => {
                 self.is_full = false;
-                self.break_down(Trouble::from(&fault));
+                self.mark_broken(StoreFailure::from(&fault));
                 Err(fault.to_string())
             }
         }
@@ -299,11 +299,11 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    fn break_down(&mut self, trouble: Trouble) {
+    fn mark_broken(&mut self, trouble: StoreFailure) {
         self.try_at = self.clock.now() + self.shared.limits.recover_every;
         if !self.is_broken {
             self.is_broken = true;
-            self.shared.break_down(self.clock.now(), trouble);
+            self.shared.mark_broken(self.clock.now(), trouble);
         } else {
             self.shared.still_broken(trouble);
         }
@@ -313,7 +313,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         self.try_at = self.clock.now() + self.shared.limits.recover_every;
         match self.journal.recover(self.clock.stamp()) {
             Ok(recovered) => {
-                for name in &recovered.kept_as {
+                for name in &recovered.quarantined_as {
                     tracing::info!("a damaged file of the journal is kept as {name}");
                 }
                 if !recovered.lost.is_empty() {
@@ -322,15 +322,15 @@ impl<D: Disk, B: Batch> Writer<D, B> {
                 if self.rewriting.is_some() || self.is_full && self.has_no_room() {
                     return;
                 }
-                self.be_well();
+                self.mark_recovered();
             }
-            Err(fault) => self.shared.still_broken(Trouble::from(&fault)),
+            Err(fault) => self.shared.still_broken(StoreFailure::from(&fault)),
         }
     }
 
-    fn be_well(&mut self) {
+    fn mark_recovered(&mut self) {
         (self.is_broken, self.is_full) = (false, false);
-        self.shared.mend(self.clock.now());
+        self.shared.mark_recovered(self.clock.now());
     }
 
     /// So many files are gone: has all that is in memory written to the database.
@@ -339,8 +339,8 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         self.rewriting = Some(self.journal.status().current.saturating_sub(1));
         let why = format!("{files} files of the journal are gone: all registrations are written to the database anew");
         let remedy = "if that lasts, see why there is no checkpoint; let nobody remove files of the journal".to_owned();
-        self.shared.still_broken(Trouble { why, remedy });
-        self.shared.want_everything();
+        self.shared.still_broken(StoreFailure { why, remedy });
+        self.shared.request_rewrite();
     }
 
     fn rewritten(&mut self, through: u64) {

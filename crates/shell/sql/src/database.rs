@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::date::{Moment, seconds_of_text};
+use crate::date::{ClockReading, seconds_of_text};
 use crate::mariadb::MariaDb;
 use crate::postgres::Postgres;
 use crate::session::{Each, Fault, Session};
@@ -15,7 +15,7 @@ use crate::{DatabaseUrl, Dialect, Row, SqlError, Value};
 /// the next use makes a new one.
 pub struct Database {
     url: DatabaseUrl,
-    patience: Duration,
+    timeout: Duration,
     session: Option<Box<dyn Session>>,
     transaction: Transaction,
 }
@@ -33,7 +33,7 @@ enum Transaction {
 
 impl Database {
     /// How long each statement may take, where nothing else is wanted.
-    pub const PATIENCE: Duration = Duration::from_secs(5);
+    pub const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// Connects. `patience` bounds each later wait too: for a connection, for a statement, and for each row of a result.
     ///
@@ -48,7 +48,7 @@ impl Database {
     /// As [`connect`](Self::connect), but connects at the first use, so that a database may be away meanwhile.
     #[must_use]
     pub fn new(url: &DatabaseUrl, patience: Duration) -> Self {
-        Self { url: url.clone(), patience, session: None, transaction: Transaction::None }
+        Self { url: url.clone(), timeout: patience, session: None, transaction: Transaction::None }
     }
 
     /// Connects to the first of `urls` that takes writes: no PostgreSQL that follows another one, no MariaDB with `read_only`.
@@ -110,7 +110,7 @@ impl Database {
     ///
     /// # Errors
     /// When the database fails.
-    pub fn now(&mut self) -> Result<Moment, SqlError> {
+    pub fn now(&mut self) -> Result<ClockReading, SqlError> {
         let sql = match self.dialect() {
             Dialect::Sqlite => "SELECT datetime('now') AS now",
             Dialect::Postgres => "SELECT LOCALTIMESTAMP(0) AS now",
@@ -120,7 +120,7 @@ impl Database {
         let text = rows.first().map_or(Ok(""), |row| row.text("now"))?;
         let database_s = seconds_of_text(text).ok_or_else(|| SqlError::unreadable("now", "it is no moment"))?;
         let utc_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        Ok(Moment { database_s, utc_s })
+        Ok(ClockReading { database_s, utc_s })
     }
 
     /// Gives each row to `each` as it comes, so that a large result takes no memory. The first error of `each` ends it.
@@ -134,7 +134,7 @@ impl Database {
         each: &mut dyn FnMut(Row) -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         let each: Each<'_> = each;
-        self.ask(|session| session.for_each(sql, values, each))
+        self.with_session(|session| session.for_each(sql, values, each))
     }
 
     /// How many rows the statement has inserted, found to change, or deleted.
@@ -142,7 +142,7 @@ impl Database {
     /// # Errors
     /// When the database fails.
     pub fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, SqlError> {
-        self.ask(|session| session.execute(sql, values))
+        self.with_session(|session| session.execute(sql, values))
     }
 
     /// Carries out several statements, separated by semicolons, without placeholders.
@@ -150,7 +150,7 @@ impl Database {
     /// # Errors
     /// When one of them fails; those before it may have been carried out.
     pub fn batch(&mut self, sql: &str) -> Result<(), SqlError> {
-        self.ask(|session| session.batch(sql))
+        self.with_session(|session| session.batch(sql))
     }
 
     /// Carries out `work` as a whole or not at all. A SQLite file is locked for other writers from its beginning; the servers have their
@@ -168,7 +168,7 @@ impl Database {
         assert_eq!(self.transaction, Transaction::None, "a transaction within another one");
         let begin = if self.dialect() == Dialect::Sqlite { "BEGIN IMMEDIATE" } else { "BEGIN" };
         self.batch(begin)?;
-        let mut undo = Undo(self);
+        let mut undo = RollbackGuard(self);
         undo.0.transaction = Transaction::Open;
         let done = work(undo.0)?;
         undo.commit()?;
@@ -177,7 +177,7 @@ impl Database {
 
     fn session(&mut self) -> Result<&mut dyn Session, SqlError> {
         if self.session.is_none() {
-            let opened = open(&self.url, self.patience).map_err(|fault| fault.of(self.url.to_string()))?;
+            let opened = open(&self.url, self.timeout).map_err(|fault| fault.of(self.url.to_string()))?;
             return Ok(&mut **self.session.insert(opened));
         }
         match &mut self.session {
@@ -186,7 +186,7 @@ impl Database {
         }
     }
 
-    fn ask<T>(&mut self, ask: impl FnOnce(&mut dyn Session) -> Result<T, Fault>) -> Result<T, SqlError> {
+    fn with_session<T>(&mut self, ask: impl FnOnce(&mut dyn Session) -> Result<T, Fault>) -> Result<T, SqlError> {
         if self.transaction == Transaction::Failed {
             let why = "a statement of this transaction has failed before".to_owned();
             return Err(Fault::Failed { why, state: None }.of(self.url.to_string()));
@@ -205,9 +205,9 @@ impl Database {
 }
 
 /// Undoes a transaction unless it is committed, also when its work panics.
-struct Undo<'d>(&'d mut Database);
+struct RollbackGuard<'d>(&'d mut Database);
 
-impl Undo<'_> {
+impl RollbackGuard<'_> {
     fn commit(&mut self) -> Result<(), SqlError> {
         self.0.batch("COMMIT")?;
         self.0.transaction = Transaction::None;
@@ -215,7 +215,7 @@ impl Undo<'_> {
     }
 }
 
-impl Drop for Undo<'_> {
+impl Drop for RollbackGuard<'_> {
     fn drop(&mut self) {
         if std::mem::replace(&mut self.0.transaction, Transaction::None) == Transaction::None {
             return;

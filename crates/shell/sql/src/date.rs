@@ -2,7 +2,7 @@
 
 /// What time it is for a database: its dates are in its own time zone.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moment {
+pub struct ClockReading {
     /// In the database's time zone by its clock, in seconds since 1970-01-01 00:00:00 there.
     pub database_s: f64,
     /// In UTC by this machine's clock, in seconds since 1970-01-01 00:00:00.

@@ -28,7 +28,7 @@ mod sqlite;
 mod url;
 
 pub use database::Database;
-pub use date::{Moment, seconds_of_text};
+pub use date::{ClockReading, seconds_of_text};
 pub use error::SqlError;
 pub use row::{Row, Value};
 pub use url::{DatabaseUrl, Dialect, Server};

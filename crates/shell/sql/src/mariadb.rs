@@ -38,7 +38,7 @@ impl MariaDb {
             .client_found_rows(true)
             .prefer_socket(false);
         let connecting = async { timeout(patience, Conn::new(Opts::from(opts))).await };
-        let connected = runtime.block_on(connecting).map_err(|_| Fault::silent(patience))?;
+        let connected = runtime.block_on(connecting).map_err(|_| Fault::timeout(patience))?;
         let connection = Some(connected.map_err(connect_fault)?);
         Ok(Self { runtime, connection, patience })
     }
@@ -47,7 +47,7 @@ impl MariaDb {
 /// What `asked` gives, within the patience.
 fn wait<T>(runtime: &Runtime, patience: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Fault> {
     let answered = runtime.block_on(async { timeout(patience, asked).await });
-    answered.map_err(|_| Fault::silent(patience))?.map_err(fault)
+    answered.map_err(|_| Fault::timeout(patience))?.map_err(fault)
 }
 
 fn closed() -> Fault {

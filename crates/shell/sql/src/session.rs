@@ -33,7 +33,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) fn silent(patience: Duration) -> Self {
+    pub(crate) fn timeout(patience: Duration) -> Self {
         Self::Unreachable(format!("it has not answered for {} s", patience.as_secs_f32()))
     }
 

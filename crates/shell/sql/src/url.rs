@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
-const WANTED: &str = "write sqlite:PATH, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE";
+const USAGE: &str = "write sqlite:PATH, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// A database, as `sqlite:PATH`, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mysql://USER:PASSWORD@HOST:PORT/DATABASE`.
 ///
@@ -74,8 +74,8 @@ impl FromStr for DatabaseUrl {
         match text.split_once("://").unwrap_or_default() {
             ("postgresql" | "postgres", rest) => server(rest, 5_432).map(Self::Postgres),
             ("mysql" | "mariadb", rest) => server(rest, 3_306).map(Self::MariaDb),
-            ("", _) => Err(format!("this names no database; {WANTED}")),
-            (scheme, _) => Err(format!("{scheme}: is no database that is supported; {WANTED}")),
+            ("", _) => Err(format!("this names no database; {USAGE}")),
+            (scheme, _) => Err(format!("{scheme}: is no database that is supported; {USAGE}")),
         }
     }
 }
@@ -88,24 +88,24 @@ fn server(text: &str, usual_port: u16) -> Result<Server, String> {
     };
     let (address, database) = address.split_once('/').unwrap_or((address, ""));
     if database.is_empty() {
-        return Err(format!("this names no database on the server; {WANTED}"));
+        return Err(format!("this names no database on the server; {USAGE}"));
     }
     if database.contains('?') {
-        return Err(format!("options behind the database's name are not supported; {WANTED}"));
+        return Err(format!("options behind the database's name are not supported; {USAGE}"));
     }
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| format!("the port is no number; {WANTED}"))?)
+            (host, port.parse().map_err(|_| format!("the port is no number; {USAGE}"))?)
         }
         _ => (address, usual_port),
     };
     let host = host.trim_matches(['[', ']']);
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     if host.is_empty() || !host.chars().all(fits) {
-        return Err(format!("this names no host; {WANTED}"));
+        return Err(format!("this names no host; {USAGE}"));
     }
     let (user, password) = match user.map(|user| user.split_once(':').map_or((user, None), |(u, p)| (u, Some(p)))) {
-        Some((user, password)) => (Some(decoded(user)?), password.map(decoded).transpose()?),
+        Some((user, password)) => (Some(percent_decode(user)?), password.map(percent_decode).transpose()?),
         None => (None, None),
     };
     Ok(Server {
@@ -113,13 +113,13 @@ fn server(text: &str, usual_port: u16) -> Result<Server, String> {
         port,
         user: user.filter(|user| !user.is_empty()),
         password: password.filter(|password| !password.is_empty()),
-        database: decoded(database)?,
+        database: percent_decode(database)?,
     })
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+fn percent_decode(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(String::from).map_err(|_| format!("what is percent-encoded is no UTF-8; {WANTED}"))
+    decoded.map(String::from).map_err(|_| format!("what is percent-encoded is no UTF-8; {USAGE}"))
 }
 
 impl fmt::Display for DatabaseUrl {

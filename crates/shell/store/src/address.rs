@@ -54,7 +54,7 @@ impl fmt::Display for Address {
 /// Why a text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AddressFault {
+pub enum AddressError {
     /// No `@`.
     #[error("it has no \"@\" before a domain")]
     NoDomain,
@@ -81,20 +81,20 @@ pub enum AddressFault {
     Long,
 }
 
-fn canonical(typed: &str) -> Result<Address, AddressFault> {
+fn canonical(typed: &str) -> Result<Address, AddressError> {
     let (uri, rest) = without_scheme(typed);
-    let (user, domain) = rest.rsplit_once('@').ok_or(AddressFault::NoDomain)?;
+    let (user, domain) = rest.rsplit_once('@').ok_or(AddressError::NoDomain)?;
     let user = if uri { unescape(user)? } else { user.to_owned() };
     if user.is_empty() {
-        return Err(AddressFault::NoUser);
+        return Err(AddressError::NoUser);
     }
     if user.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, ':' | '<' | '>')) {
-        return Err(AddressFault::User);
+        return Err(AddressError::User);
     }
     let at = user.len();
     let text = format!("{user}@{}", canonical_domain(domain)?);
     if text.len() > MAX_ADDRESS_LEN {
-        return Err(AddressFault::Long);
+        return Err(AddressError::Long);
     }
     Ok(Address { text, at })
 }
@@ -109,29 +109,29 @@ fn without_scheme(typed: &str) -> (bool, &str) {
     }
 }
 
-fn unescape(user: &str) -> Result<String, AddressFault> {
+fn unescape(user: &str) -> Result<String, AddressError> {
     if user.contains('@') {
-        return Err(AddressFault::At);
+        return Err(AddressError::At);
     }
     let mut pieces = user.split('%');
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2).ok_or(AddressFault::Escape)?;
-        let byte = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| AddressFault::Escape)?;
+        let (digits, rest) = piece.split_at_checked(2).ok_or(AddressError::Escape)?;
+        let byte = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| AddressError::Escape)?;
         bytes.extend(byte);
         bytes.extend(rest.as_bytes());
     }
-    String::from_utf8(bytes).map_err(|_| AddressFault::Escape)
+    String::from_utf8(bytes).map_err(|_| AddressError::Escape)
 }
 
-fn canonical_domain(domain: &str) -> Result<String, AddressFault> {
+fn canonical_domain(domain: &str) -> Result<String, AddressError> {
     if let Some(address) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        let address: Ipv6Addr = address.parse().map_err(|_| AddressFault::Domain)?;
+        let address: Ipv6Addr = address.parse().map_err(|_| AddressError::Domain)?;
         return Ok(format!("[{address}]"));
     }
     let is_label =
         |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    if domain.split('.').all(is_label) { Ok(domain.to_ascii_lowercase()) } else { Err(AddressFault::Domain) }
+    if domain.split('.').all(is_label) { Ok(domain.to_ascii_lowercase()) } else { Err(AddressError::Domain) }
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(typed: &str) -> Result<String, AddressFault> {
+    fn parsed(typed: &str) -> Result<String, AddressError> {
         canonical(typed.trim()).map(|address| address.to_string())
     }
 
@@ -167,30 +167,30 @@ mod tests {
     fn what_is_refused() {
         let long = format!("{}@example.com", "a".repeat(MAX_ADDRESS_LEN - 11));
         for (typed, fault) in [
-            ("", AddressFault::NoDomain),
-            ("alice", AddressFault::NoDomain),
-            ("tel:+4312345", AddressFault::NoDomain),
-            ("@example.com", AddressFault::NoUser),
-            ("sip:@example.com", AddressFault::NoUser),
-            ("sip:alice:secret@example.com", AddressFault::User),
-            ("al ice@example.com", AddressFault::User),
-            ("sip:al%20ice@example.com", AddressFault::User),
-            ("sip:al%3aice@example.com", AddressFault::User),
-            ("sip:al%00ice@example.com", AddressFault::User),
-            ("<sip:alice@example.com>", AddressFault::User),
-            ("sip:a@b@example.com", AddressFault::At),
-            ("sip:al%2@example.com", AddressFault::Escape),
-            ("sip:al%zz@example.com", AddressFault::Escape),
-            ("sip:al%2é@example.com", AddressFault::Escape),
-            ("sip:al%ff@example.com", AddressFault::Escape),
-            ("alice@", AddressFault::Domain),
-            ("alice@example..com", AddressFault::Domain),
-            ("alice@example.com:5060", AddressFault::Domain),
-            ("sip:alice@example.com;transport=tcp", AddressFault::Domain),
-            ("alice@bücher.example", AddressFault::Domain),
-            ("alice@[2001:db8::1", AddressFault::Domain),
-            ("alice@[fe80::1%eth0]", AddressFault::Domain),
-            (&long, AddressFault::Long),
+            ("", AddressError::NoDomain),
+            ("alice", AddressError::NoDomain),
+            ("tel:+4312345", AddressError::NoDomain),
+            ("@example.com", AddressError::NoUser),
+            ("sip:@example.com", AddressError::NoUser),
+            ("sip:alice:secret@example.com", AddressError::User),
+            ("al ice@example.com", AddressError::User),
+            ("sip:al%20ice@example.com", AddressError::User),
+            ("sip:al%3aice@example.com", AddressError::User),
+            ("sip:al%00ice@example.com", AddressError::User),
+            ("<sip:alice@example.com>", AddressError::User),
+            ("sip:a@b@example.com", AddressError::At),
+            ("sip:al%2@example.com", AddressError::Escape),
+            ("sip:al%zz@example.com", AddressError::Escape),
+            ("sip:al%2é@example.com", AddressError::Escape),
+            ("sip:al%ff@example.com", AddressError::Escape),
+            ("alice@", AddressError::Domain),
+            ("alice@example..com", AddressError::Domain),
+            ("alice@example.com:5060", AddressError::Domain),
+            ("sip:alice@example.com;transport=tcp", AddressError::Domain),
+            ("alice@bücher.example", AddressError::Domain),
+            ("alice@[2001:db8::1", AddressError::Domain),
+            ("alice@[fe80::1%eth0]", AddressError::Domain),
+            (&long, AddressError::Long),
         ] {
             assert_eq!(parsed(typed), Err(fault), "{typed}");
         }

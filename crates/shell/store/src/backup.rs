@@ -12,21 +12,21 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Fault;
-use crate::locations::{self, Part};
+use crate::locations::{self, SlotRange};
 use crate::settings::{self, BACKUP_PREFIX};
 use crate::{Checkpoint, LocationStore, StoreError, file, schema};
 
 /// Pages copied between two reports of progress: 4 MiB.
 const PAGES_A_STEP: i32 = 1024;
 /// What [`backup`] itself writes about the copy.
-const MADE: &str = "backup.made";
-const VERSION: &str = "backup.version";
+const CREATED_KEY: &str = "backup.made";
+const VERSION_KEY: &str = "backup.version";
 
 /// How a backup is to be made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BackupOptions<'a> {
     /// A file that is there may be replaced.
-    pub overwrite: bool,
+    pub can_overwrite: bool,
     /// What else the backup should have, and a database that is restored from it should not: see [`BackupInfo::extra`].
     pub extra: &'a [(&'a str, &'a [u8])],
 }
@@ -49,7 +49,7 @@ pub struct BackupInfo {
     /// Up to where the journal is contained; `None` also where that cannot be read.
     pub checkpoint: Option<Checkpoint>,
     /// When it was made, in seconds since 1970; `None` for a plain copy of a database.
-    pub made_s: Option<u64>,
+    pub created_s: Option<u64>,
     /// The version of the program that made it.
     pub version: Option<String>,
     /// Its size.
@@ -71,17 +71,17 @@ pub fn backup(
     progress: impl FnMut(u64, u64),
 ) -> Result<BackupInfo, StoreError> {
     let target = absolute(target)?;
-    refuse_existing(&target, options.overwrite)?;
+    refuse_existing(&target, options.can_overwrite)?;
     let connection = open_source(source)?;
-    let copy = Draft::make(&connection, source, &target, progress)?;
-    copy.change(|copy| note_origin(copy, options.extra))?;
+    let copy = TemporaryCopy::make(&connection, source, &target, progress)?;
+    copy.change(|copy| write_origin(copy, options.extra))?;
     // What is wrong with the copy was wrong before: the copying itself reports what it cannot write.
     let info = inspect(&copy.path).map_err(|error| match error {
         StoreError::Damaged { .. } => StoreError::Damaged { path: source.to_owned() },
         other => other,
     })?;
-    refuse_existing(&target, options.overwrite)?;
-    copy.put_in_place(&target)?;
+    refuse_existing(&target, options.can_overwrite)?;
+    copy.publish(&target)?;
     Ok(info)
 }
 
@@ -93,10 +93,10 @@ pub fn backup(
 pub fn inspect(file: &Path) -> Result<BackupInfo, StoreError> {
     let connection = open_source(file)?;
     let bytes = fs::metadata(file).map_err(|cause| failed(file, "read", cause))?.len();
-    look(&connection, bytes).map_err(|fault| fault.at(file))
+    read_info(&connection, bytes).map_err(|fault| fault.at(file))
 }
 
-fn look(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
+fn read_info(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
     // A row that somebody wrote past the checks is an error of its own, and no reason to have no backup.
     connection.pragma_update(None, "ignore_check_constraints", "ON")?;
     let transaction = connection.unchecked_transaction()?;
@@ -118,42 +118,42 @@ fn look(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
         addresses: 0,
         damaged: 0,
         checkpoint: None,
-        made_s: None,
+        created_s: None,
         version: None,
         bytes,
         extra: Vec::new(),
     };
     if schema >= schema::WITH_LOCATIONS {
-        let loaded = locations::read_part(&transaction, &Part::ALL, |_| ControlFlow::Continue(()))?;
+        let loaded = locations::read_part(&transaction, &SlotRange::ALL, |_| ControlFlow::Continue(()))?;
         (info.addresses, info.damaged) = (loaded.rows, loaded.damaged + loaded.missing);
         info.checkpoint = locations::read_checkpoint(&transaction).ok().flatten();
         let text = |key| -> Result<Option<String>, Fault> {
             Ok(settings::read(&transaction, key)?.or_damaged()?.and_then(|value| String::from_utf8(value).ok()))
         };
-        info.made_s = text(MADE)?.and_then(|made| made.parse().ok());
-        info.version = text(VERSION)?;
+        info.created_s = text(CREATED_KEY)?.and_then(|made| made.parse().ok());
+        info.version = text(VERSION_KEY)?;
         info.extra = settings::read_extra(&transaction)?;
-        info.extra.retain(|(key, _)| ![MADE, VERSION].contains(&format!("{BACKUP_PREFIX}{key}").as_str()));
+        info.extra.retain(|(key, _)| ![CREATED_KEY, VERSION_KEY].contains(&format!("{BACKUP_PREFIX}{key}").as_str()));
     }
     Ok(info)
 }
 
-fn note_origin(copy: &Connection, extra: &[(&str, &[u8])]) -> Result<(), Fault> {
+fn write_origin(copy: &Connection, extra: &[(&str, &[u8])]) -> Result<(), Fault> {
     settings::remove_extra(copy)?;
     for (key, value) in extra {
         settings::write(copy, &format!("{BACKUP_PREFIX}{key}"), value)?;
     }
     let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    settings::write(copy, MADE, made_s.to_string().as_bytes())?;
-    settings::write(copy, VERSION, env!("CARGO_PKG_VERSION").as_bytes())
+    settings::write(copy, CREATED_KEY, made_s.to_string().as_bytes())?;
+    settings::write(copy, VERSION_KEY, env!("CARGO_PKG_VERSION").as_bytes())
 }
 
 /// A copy under a name of its own beside where it should go; removed unless it gets there.
-pub(crate) struct Draft {
+pub(crate) struct TemporaryCopy {
     pub(crate) path: PathBuf,
 }
 
-impl Draft {
+impl TemporaryCopy {
     /// One state of the database, without a log beside it.
     pub(crate) fn make(
         source: &Connection,
@@ -163,7 +163,7 @@ impl Draft {
     ) -> Result<Self, StoreError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = beside(target, &format!(".{}-{number}.part", std::process::id()));
+        let path = sibling(target, &format!(".{}-{number}.part", std::process::id()));
         match fs::remove_file(&path) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&path, "replaced", cause)),
             _ => {}
@@ -218,7 +218,7 @@ impl Draft {
     }
 
     /// Syncs the file, then gives it its name for good.
-    pub(crate) fn put_in_place(self, target: &Path) -> Result<(), StoreError> {
+    pub(crate) fn publish(self, target: &Path) -> Result<(), StoreError> {
         let file = File::open(&self.path).map_err(|cause| failed(&self.path, "opened", cause))?;
         file.sync_all().map_err(|cause| failed(&self.path, "synced", cause))?;
         fs::rename(&self.path, target).map_err(|cause| failed(target, "put in place", cause))?;
@@ -226,11 +226,11 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for TemporaryCopy {
     /// What cannot be removed stays; its name says what it is.
     fn drop(&mut self) {
         for suffix in ["", "-journal", "-wal", "-shm"] {
-            let _ = fs::remove_file(beside(&self.path, suffix));
+            let _ = fs::remove_file(sibling(&self.path, suffix));
         }
     }
 }
@@ -257,9 +257,9 @@ pub(crate) fn open_source(path: &Path) -> Result<Connection, StoreError> {
 
 /// As [`open_source`], for who only looks: beside a database that nobody uses SQLite then makes no files, and needs no right
 /// to make them.
-pub(crate) fn open_to_look(path: &Path) -> Result<Connection, StoreError> {
+pub(crate) fn open_read_only(path: &Path) -> Result<Connection, StoreError> {
     open_as(path, |path| match path.to_str() {
-        Some(text) if !["-wal", "-journal"].iter().any(|suffix| beside(path, suffix).exists()) => {
+        Some(text) if !["-wal", "-journal"].iter().any(|suffix| sibling(path, suffix).exists()) => {
             let escaped = text.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
             format!("file:{escaped}?immutable=1").into()
         }
@@ -271,7 +271,7 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Connection, StoreError> {
 fn open_as(path: &Path, name: impl FnOnce(&Path) -> PathBuf) -> Result<Connection, StoreError> {
     let path = absolute(path)?;
     match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() < file::SMALLEST => {
+        Ok(metadata) if metadata.is_file() && metadata.len() < file::MIN_FILE_BYTES => {
             return Err(StoreError::NotADatabase { path });
         }
         Ok(metadata) if metadata.is_file() => {}
@@ -301,7 +301,7 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|cause| failed(path, "named", cause))
 }
 
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -2,11 +2,11 @@
 
 use strowger_directory::Ha1s;
 
+use crate::backend::Sql;
 use crate::error::Fault;
 use crate::ha1::check_realm;
-use crate::place::Sql;
 use crate::users::{hexadecimal, insert_user, is_user, target_of};
-use crate::{Address, Place, StoreError, UserStore};
+use crate::{Address, Backend, StoreError, UserStore};
 
 /// A user with the hashes of a password that nobody knows here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct NewUser {
 
 /// What becomes of users that are there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum OnConflict {
     /// They stay as they are.
     Keep,
     /// They get the new realm and hashes.
@@ -30,7 +30,7 @@ pub enum Existing {
 
 /// What became of a user, or of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     /// It is new.
     Added,
     /// It was there, and is now as it was given.
@@ -41,17 +41,17 @@ pub enum Put {
     Refused(String),
 }
 
-impl<P: Place> UserStore<P> {
+impl<P: Backend> UserStore<P> {
     /// Adds `users` in one transaction, and says of each what became of it. One that is an alias, or has no hash, is refused, and the others are
     /// added all the same.
     ///
     /// # Errors
     /// What befalls the file; then nothing was changed.
-    pub fn put_users(&mut self, users: &[NewUser], existing: Existing) -> Result<Vec<Put>, StoreError> {
-        self.place.write(|sql| {
+    pub fn put_users(&mut self, users: &[NewUser], existing: OnConflict) -> Result<Vec<PutOutcome>, StoreError> {
+        self.backend.write(|sql| {
             let put = |user| {
-                let fate = fate(sql, user, existing)?;
-                carry_out(sql, user, &fate).map(|()| fate)
+                let fate = put_outcome(sql, user, existing)?;
+                apply_put(sql, user, &fate).map(|()| fate)
             };
             users.iter().map(put).collect()
         })
@@ -61,32 +61,38 @@ impl<P: Place> UserStore<P> {
     ///
     /// # Errors
     /// What befalls the file.
-    pub fn would_put_users(&mut self, users: &[NewUser], existing: Existing) -> Result<Vec<Put>, StoreError> {
-        self.place.read(|sql| users.iter().map(|user| fate(sql, user, existing)).collect())
+    pub fn dry_run_put_users(
+        &mut self,
+        users: &[NewUser],
+        existing: OnConflict,
+    ) -> Result<Vec<PutOutcome>, StoreError> {
+        self.backend.read(|sql| users.iter().map(|user| put_outcome(sql, user, existing)).collect())
     }
 }
 
 /// What becomes of the user.
-fn fate(sql: &mut dyn Sql, user: &NewUser, existing: Existing) -> Result<Put, Fault> {
+fn put_outcome(sql: &mut dyn Sql, user: &NewUser, existing: OnConflict) -> Result<PutOutcome, Fault> {
     if let Err(error) = check_realm(&user.realm) {
-        return Ok(Put::Refused(error.to_string()));
+        return Ok(PutOutcome::Refused(error.to_string()));
     }
     if user.ha1.is_empty() {
-        return Ok(Put::Refused("it has no hash".to_owned()));
+        return Ok(PutOutcome::Refused("it has no hash".to_owned()));
     }
     if is_user(sql, &user.address)? {
-        return Ok(if existing == Existing::Replace { Put::Replaced } else { Put::Kept });
+        return Ok(if existing == OnConflict::Replace { PutOutcome::Replaced } else { PutOutcome::Kept });
     }
     match target_of(sql, &user.address)? {
-        Some(aor) => Ok(Put::Refused(StoreError::UserIsAlias { alias: user.address.to_string(), aor }.to_string())),
-        None => Ok(Put::Added),
+        Some(aor) => {
+            Ok(PutOutcome::Refused(StoreError::UserIsAlias { alias: user.address.to_string(), aor }.to_string()))
+        }
+        None => Ok(PutOutcome::Added),
     }
 }
 
-fn carry_out(sql: &mut dyn Sql, user: &NewUser, fate: &Put) -> Result<(), Fault> {
+fn apply_put(sql: &mut dyn Sql, user: &NewUser, fate: &PutOutcome) -> Result<(), Fault> {
     match fate {
-        Put::Added => insert_user(sql, &user.address, &user.realm, &user.ha1),
-        Put::Replaced => {
+        PutOutcome::Added => insert_user(sql, &user.address, &user.realm, &user.ha1),
+        PutOutcome::Replaced => {
             let [md5, sha256, sha512_256] = hexadecimal(&user.ha1);
             let update = format!(
                 "UPDATE {} SET realm = ?, ha1_md5 = ?, ha1_sha256 = ?, ha1_sha512_256 = ? WHERE aor = ?",
@@ -95,7 +101,7 @@ fn carry_out(sql: &mut dyn Sql, user: &NewUser, fate: &Put) -> Result<(), Fault>
             sql.execute(&update, &[user.realm.as_str().into(), md5, sha256, sha512_256, user.address.as_str().into()])?;
             Ok(())
         }
-        Put::Kept | Put::Refused(_) => Ok(()),
+        PutOutcome::Kept | PutOutcome::Refused(_) => Ok(()),
     }
 }
 
@@ -121,17 +127,17 @@ mod tests {
         let ha1 = |store: &UserStore| store.load(1).expect("sound").0.user(b"alice@example.com").map(|user| user.ha1);
         let before = ha1(&store);
 
-        let would = store.would_put_users(&users, Existing::Keep).expect("sound");
+        let would = store.dry_run_put_users(&users, OnConflict::Keep).expect("sound");
         assert!(
-            matches!(&would[..], [Put::Kept, Put::Added, Put::Refused(alias), Put::Refused(_)] if alias.contains("an alias of"))
+            matches!(&would[..], [PutOutcome::Kept, PutOutcome::Added, PutOutcome::Refused(alias), PutOutcome::Refused(_)] if alias.contains("an alias of"))
         );
         assert_eq!(store.list().expect("sound").len(), 1);
-        assert_eq!(store.put_users(&users, Existing::Keep).expect("sound"), would);
+        assert_eq!(store.put_users(&users, OnConflict::Keep).expect("sound"), would);
         assert_eq!(ha1(&store), before);
         assert_eq!(store.list().expect("sound").len(), 2);
 
-        let replaced = store.put_users(&users[..2], Existing::Replace).expect("sound");
-        assert_eq!(replaced, [Put::Replaced, Put::Replaced]);
+        let replaced = store.put_users(&users[..2], OnConflict::Replace).expect("sound");
+        assert_eq!(replaced, [PutOutcome::Replaced, PutOutcome::Replaced]);
         assert_eq!(ha1(&store), Some(users[0].ha1));
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use rusqlite::{OptionalExtension as _, Row, Transaction};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 
 use crate::error::Fault;
-use crate::{File, StoreError, UserStore, gateways, transact};
+use crate::{SqliteFile, StoreError, UserStore, gateways, transact};
 
 /// How many changes the database remembers. Who falls further behind loads everything again.
 pub const MAX_LOG_ROWS: u64 = 10_000;
@@ -30,7 +30,7 @@ pub enum Changes {
     /// if none did.
     Since {
         /// For [`Directory::with_changes`].
-        changes: Vec<Change>,
+        changes: Vec<DirectoryChange>,
         /// The state after them.
         seq: Seq,
     },
@@ -40,24 +40,26 @@ pub enum Changes {
 
 const USER_COLUMNS: &str = "aor, ha1_md5, ha1_sha256, ha1_sha512_256, enabled";
 
-impl UserStore<File> {
+impl UserStore<SqliteFile> {
     /// Users, aliases and gateways, all of them, and the state that it is; `seed` is for [`Directory::empty`].
     ///
     /// # Errors
     /// What befalls the file; [`StoreError::BadRow`].
     pub fn load(&self, seed: u64) -> Result<(Directory, Seq), StoreError> {
-        transact::read(&self.place.connection, &self.place.path, |transaction| {
+        transact::read(&self.backend.connection, &self.backend.path, |transaction| {
             let mut users = transaction.prepare(&format!("SELECT {USER_COLUMNS} FROM users"))?;
-            let users = users.query_and_then((), |row| Ok(Change::PutUser(user_of(row)?)))?;
+            let users = users.query_and_then((), |row| Ok(DirectoryChange::PutUser(user_of(row)?)))?;
             let mut aliases = transaction.prepare("SELECT alias, aor FROM aliases")?;
             let aliases = aliases.query_and_then((), put_alias)?;
             let mut failed = Ok(());
             let mut sets = Vec::new();
-            gateways::read_sets(transaction, |set, gateways| sets.push(Ok(Change::PutGateways { set, gateways })))?;
+            gateways::read_sets(transaction, |set, gateways| {
+                sets.push(Ok(DirectoryChange::PutGateways { set, gateways }));
+            })?;
             let rows = users.chain(aliases).chain(sets).map_while(|row| row.map_err(|fault| failed = Err(fault)).ok());
             let directory = Directory::empty(seed).with_changes(rows);
             failed?;
-            Ok((directory, newest(transaction)?))
+            Ok((directory, last_seq(transaction)?))
         })
     }
 
@@ -66,8 +68,8 @@ impl UserStore<File> {
     /// # Errors
     /// What befalls the file; [`StoreError::BadRow`].
     pub fn changes_since(&self, since: Seq) -> Result<Changes, StoreError> {
-        transact::read(&self.place.connection, &self.place.path, |transaction| {
-            let seq = newest(transaction)?;
+        transact::read(&self.backend.connection, &self.backend.path, |transaction| {
+            let seq = last_seq(transaction)?;
             if seq == since {
                 return Ok(Changes::Since { changes: Vec::new(), seq });
             }
@@ -87,30 +89,30 @@ impl UserStore<File> {
 }
 
 /// The number of the last change ever, even if it is pruned.
-fn newest(transaction: &Transaction<'_>) -> Result<Seq, Fault> {
+fn last_seq(transaction: &Transaction<'_>) -> Result<Seq, Fault> {
     let mut statement = transaction.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'changes'")?;
     Ok(Seq(statement.query_row((), |row| row.get(0)).optional()?.unwrap_or(0)))
 }
 
 /// How the row is now, which is what counts: what it was in between need not be known.
-fn current(transaction: &Transaction<'_>, kind: &str, key: String) -> Result<Change, Fault> {
+fn current(transaction: &Transaction<'_>, kind: &str, key: String) -> Result<DirectoryChange, Fault> {
     if kind == "gateway" {
         let gateways = gateways::read_set(transaction, &key)?;
-        return Ok(Change::PutGateways { set: key.into_bytes().into(), gateways });
+        return Ok(DirectoryChange::PutGateways { set: key.into_bytes().into(), gateways });
     }
     if kind == "alias" {
         let mut statement = transaction.prepare_cached("SELECT alias, aor FROM aliases WHERE alias = ?1")?;
         let found = statement.query_and_then([&key], put_alias)?.next().transpose()?;
-        return Ok(found.unwrap_or_else(|| Change::RemoveAlias(key.into_bytes().into())));
+        return Ok(found.unwrap_or_else(|| DirectoryChange::RemoveAlias(key.into_bytes().into())));
     }
     let mut statement = transaction.prepare_cached(&format!("SELECT {USER_COLUMNS} FROM users WHERE aor = ?1"))?;
     let found = statement.query_and_then([&key], user_of)?.next().transpose()?;
-    Ok(found.map_or_else(|| Change::RemoveUser(key.into_bytes().into()), Change::PutUser))
+    Ok(found.map_or_else(|| DirectoryChange::RemoveUser(key.into_bytes().into()), DirectoryChange::PutUser))
 }
 
-fn put_alias(row: &Row<'_>) -> Result<Change, Fault> {
+fn put_alias(row: &Row<'_>) -> Result<DirectoryChange, Fault> {
     let (alias, aor): (String, String) = (row.get(0)?, row.get(1)?);
-    Ok(Change::PutAlias { alias: alias.into_bytes().into(), aor: aor.into_bytes().into() })
+    Ok(DirectoryChange::PutAlias { alias: alias.into_bytes().into(), aor: aor.into_bytes().into() })
 }
 
 /// The columns are [`USER_COLUMNS`].

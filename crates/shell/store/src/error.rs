@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 
 use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
-use crate::{AddressFault, ImportFault};
+use crate::{AddressError, ImportError};
 
 /// Why the store could not do what it was asked. Each message says what to do next; none shows a password or a hash.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +160,7 @@ pub enum StoreError {
         /// What was typed.
         typed: String,
         /// What is wrong with it.
-        fault: AddressFault,
+        fault: AddressError,
     },
     /// A realm that cannot stand in a challenge.
     #[error("this cannot be a realm: {reason}; a domain, as example.com, is a good one")]
@@ -275,7 +275,7 @@ pub enum StoreError {
         /// The line, from 1.
         line: u64,
         /// What is wrong with it.
-        fault: ImportFault,
+        fault: ImportError,
     },
     /// The database that servers share does not do as it is asked.
     #[error(transparent)]
@@ -338,7 +338,7 @@ pub enum StoreError {
 
 /// Who has to act on an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum ErrorOwner {
     /// Who asked: nothing is broken, but what was asked cannot be done as it was asked.
     Request,
     /// Who runs this machine: the file, its folder, the disk or the installed version.
@@ -350,7 +350,7 @@ pub enum Blame {
 impl StoreError {
     /// Who has to act.
     #[must_use]
-    pub fn blame(&self) -> Blame {
+    pub fn owner(&self) -> ErrorOwner {
         match self {
             Self::Folder { .. }
             | Self::Create { .. }
@@ -371,7 +371,7 @@ impl StoreError {
             | Self::SharedNewerSchema { .. }
             | Self::SharedUnexpected { .. }
             | Self::SharedLacks { .. }
-            | Self::SharedEmpty { .. } => Blame::Operator,
+            | Self::SharedEmpty { .. } => ErrorOwner::Operator,
             Self::TargetExists { .. }
             | Self::SharedUnnamed
             | Self::NoSource { .. }
@@ -392,8 +392,8 @@ impl StoreError {
             | Self::FullSet { .. }
             | Self::TooManyGateways
             | Self::Unreadable { .. }
-            | Self::Import { .. } => Blame::Request,
-            Self::BadExpiry { .. } | Self::ReservedSetting { .. } | Self::Internal { .. } => Blame::Program,
+            | Self::Import { .. } => ErrorOwner::Request,
+            Self::BadExpiry { .. } | Self::ReservedSetting { .. } | Self::Internal { .. } => ErrorOwner::Program,
         }
     }
 }
@@ -442,7 +442,7 @@ impl Fault {
             Self::Damaged | Self::Unexpected => return StoreError::Damaged { path },
             Self::Foreign => return StoreError::Foreign { path },
             Self::NewerSchema { found } => {
-                return StoreError::NewerSchema { path, found, known: crate::schema::KNOWN };
+                return StoreError::NewerSchema { path, found, known: crate::schema::LATEST };
             }
             Self::Sql(cause) => cause,
         };

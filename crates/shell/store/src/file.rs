@@ -17,7 +17,7 @@ use crate::schema;
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is shorter, and not empty, is no database. SQLite would take it for an empty one.
-pub(crate) const SMALLEST: u64 = 512;
+pub(crate) const MIN_FILE_BYTES: u64 = 512;
 
 /// The database at `path`, ready to use; folder and file are made where they are missing.
 pub(crate) fn open(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
@@ -38,7 +38,7 @@ pub(crate) fn open_memory() -> Result<(Connection, PathBuf), StoreError> {
 fn open_within(path: &Path, busy_timeout: Duration) -> Result<(Connection, PathBuf), StoreError> {
     // Absolute, because SQLite gives names such as ":memory:" a meaning.
     let path = std::path::absolute(path).map_err(|cause| StoreError::Create { path: path.to_owned(), cause })?;
-    make_missing(&path)?;
+    create_missing(&path)?;
     let connection = connect(&path, busy_timeout).map_err(|fault| fault.at(&path))?;
     Ok((connection, path))
 }
@@ -52,7 +52,7 @@ fn connect(path: &Path, busy_timeout: Duration) -> Result<Connection, Fault> {
         return Err(StoreError::Permission { path: path.to_owned() }.into());
     }
     schema::check_origin(&connection)?;
-    keep_from_others(path)?;
+    restrict_permissions(path)?;
     use_write_ahead_log(&connection, busy_timeout)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // Statement journals would put hashes into files elsewhere.
@@ -80,7 +80,7 @@ fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Resul
 ///
 /// A file that is there is never opened here: closing it would drop the locks that another connection of this process
 /// has on it, for such is POSIX. For the same reason one thread at a time makes a file.
-fn make_missing(path: &Path) -> Result<(), StoreError> {
+fn create_missing(path: &Path) -> Result<(), StoreError> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     make_folder_of(path)?;
@@ -90,7 +90,7 @@ fn make_missing(path: &Path) -> Result<(), StoreError> {
             let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
             match metadata.len() {
                 _ if !metadata.is_file() => Err(StoreError::NotAFile { path: path.to_owned() }),
-                1..SMALLEST => Err(StoreError::NotADatabase { path: path.to_owned() }),
+                1..MIN_FILE_BYTES => Err(StoreError::NotADatabase { path: path.to_owned() }),
                 _ => Ok(()),
             }
         }
@@ -111,7 +111,7 @@ pub(crate) fn make_folder_of(path: &Path) -> Result<(), StoreError> {
 /// its rights: they may have been given on purpose, say to a backup.
 ///
 /// Only for a file that is known to be ours: a mistyped path must not change the rights of something else.
-fn keep_from_others(path: &Path) -> Result<(), StoreError> {
+fn restrict_permissions(path: &Path) -> Result<(), StoreError> {
     for suffix in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);

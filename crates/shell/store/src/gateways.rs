@@ -6,10 +6,10 @@ use rusqlite::{Row, Transaction};
 use strowger_directory::{Gateway, Gateways};
 use strowger_sql::Value;
 
-use crate::backup::open_to_look;
+use crate::backend::{Sql, SqlRow};
+use crate::backup::open_read_only;
 use crate::error::Fault;
-use crate::place::{Cells, Sql};
-use crate::{Place, StoreError, UserStore, schema, transact};
+use crate::{Backend, StoreError, UserStore, schema, transact};
 
 /// The most members of one set.
 pub const MAX_SET_GATEWAYS: usize = 64;
@@ -25,7 +25,7 @@ pub const MAX_DESCRIPTION_LEN: usize = 255;
 pub const MAX_CAPACITY: u32 = 1_000_000;
 
 const COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled";
-const LISTED: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
+const ENTRY_COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
 
 /// What [`UserStore::add_gateway`] adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct GatewayChange<'a> {
 
 /// A gateway as [`UserStore::list_gateways`] shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedGateway {
+pub struct GatewayEntry {
     /// The set that it is a member of.
     pub set: String,
     /// Its place.
@@ -80,7 +80,7 @@ pub struct ListedGateway {
     pub created_s: i64,
 }
 
-impl<P: Place> UserStore<P> {
+impl<P: Backend> UserStore<P> {
     /// Adds a gateway to the set, which begins with its first.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl<P: Place> UserStore<P> {
         check_set(set)?;
         check_uri(uri)?;
         check_limits(uri, capacity, description)?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             if state_of(sql, set, uri)?.is_some() {
                 return Err(StoreError::DuplicateGateway { set: set.to_owned(), uri: uri.to_owned() }.into());
             }
@@ -116,9 +116,9 @@ impl<P: Place> UserStore<P> {
         let GatewayChange { priority, weight, capacity, description, enabled } = *change;
         check_set(set)?;
         check_limits(uri, capacity.flatten(), description.unwrap_or_default())?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             let Some(old) = state_of(sql, set, uri)? else { return Err(unknown(set, uri).into()) };
-            let new = ListedGateway {
+            let new = GatewayEntry {
                 priority: priority.unwrap_or(old.priority),
                 weight: weight.unwrap_or(old.weight),
                 capacity: capacity.unwrap_or(old.capacity),
@@ -146,7 +146,7 @@ impl<P: Place> UserStore<P> {
     /// [`StoreError::BadSet`], [`StoreError::UnknownGateway`]; what befalls the file.
     pub fn remove_gateway(&mut self, set: &str, uri: &str) -> Result<(), StoreError> {
         check_set(set)?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             let delete = format!("DELETE FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
             match sql.execute(&delete, &[set.into(), uri.into()])? {
                 0 => Err(unknown(set, uri).into()),
@@ -159,14 +159,16 @@ impl<P: Place> UserStore<P> {
     ///
     /// # Errors
     /// [`StoreError::BadSet`]; what befalls the file.
-    pub fn list_gateways(&mut self, set: Option<&str>) -> Result<Vec<ListedGateway>, StoreError> {
+    pub fn list_gateways(&mut self, set: Option<&str>) -> Result<Vec<GatewayEntry>, StoreError> {
         set.map_or(Ok(()), check_set)?;
-        self.place.read(|sql| {
+        self.backend.read(|sql| {
             let of_set = if set.is_some() { "WHERE set_name = ?" } else { "" };
-            let query =
-                format!("SELECT {LISTED} FROM {} {of_set} ORDER BY set_name, priority, uri", sql.tables().gateways);
+            let query = format!(
+                "SELECT {ENTRY_COLUMNS} FROM {} {of_set} ORDER BY set_name, priority, uri",
+                sql.tables().gateways
+            );
             let values: Vec<Value> = set.map(Value::from).into_iter().collect();
-            sql.query(&query, &values)?.iter().map(listed).collect()
+            sql.query(&query, &values)?.iter().map(gateway_entry).collect()
         })
     }
 }
@@ -178,7 +180,7 @@ impl<P: Place> UserStore<P> {
 /// What befalls the file.
 pub fn gateways_at(path: &Path) -> Result<Gateways, StoreError> {
     let mut gateways = Gateways::default();
-    let connection = match open_to_look(path) {
+    let connection = match open_read_only(path) {
         Ok(connection) => connection,
         Err(StoreError::NoSource { .. }) => return Ok(gateways),
         Err(error) => return Err(error),
@@ -234,22 +236,22 @@ fn gateway_of(row: &Row<'_>) -> rusqlite::Result<Gateway> {
 }
 
 /// The columns are [`LISTED`].
-fn listed(row: &Cells) -> Result<ListedGateway, Fault> {
-    Ok(ListedGateway {
+fn gateway_entry(row: &SqlRow) -> Result<GatewayEntry, Fault> {
+    Ok(GatewayEntry {
         set: row.text(0)?,
         uri: row.text(1)?,
         priority: row.number(2)?,
         weight: row.number(3)?,
         capacity: row.number_or_null(4)?,
-        enabled: row.truth(5)?,
+        enabled: row.boolean(5)?,
         description: row.text(6)?,
         created_s: row.number(7)?,
     })
 }
 
-fn state_of(sql: &mut dyn Sql, set: &str, uri: &str) -> Result<Option<ListedGateway>, Fault> {
-    let query = format!("SELECT {LISTED} FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
-    sql.query(&query, &[set.into(), uri.into()])?.first().map(listed).transpose()
+fn state_of(sql: &mut dyn Sql, set: &str, uri: &str) -> Result<Option<GatewayEntry>, Fault> {
+    let query = format!("SELECT {ENTRY_COLUMNS} FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
+    sql.query(&query, &[set.into(), uri.into()])?.first().map(gateway_entry).transpose()
 }
 
 fn numbers(priority: u16, weight: u16, capacity: Option<u32>) -> [Value; 3] {

@@ -14,18 +14,18 @@ use crate::row_counts::{RowCounts, SLOTS};
 use crate::settings;
 use crate::{StoreError, file, transact};
 
-mod mark;
+mod checkpoint;
 mod purge;
 mod writer;
 
-pub(crate) use mark::{CHECKPOINT_KEYS, read_checkpoint};
+pub(crate) use checkpoint::{CHECKPOINT_KEYS, read_checkpoint};
 
 /// How long [`LocationStore::write`] keeps others from writing, and how long it then lets them. A process that waits for
 /// its turn asks every 100 ms.
-const LONGEST_TRANSACTION: Duration = Duration::from_secs(1);
+const MAX_TRANSACTION: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(120);
 /// Rows between two looks at the clock.
-const ROWS_A_LOOK: usize = 64;
+const ROWS_PER_CLOCK_READ: usize = 64;
 
 /// What SQLite's log may keep on the disk when nothing is being written.
 const MAX_LOG_BYTES: u64 = 16 << 20;
@@ -48,11 +48,11 @@ pub struct LocationStore {
     connection: Connection,
     path: PathBuf,
     /// The log that was there before this connection is in the file, for sure.
-    is_settled: Cell<bool>,
+    is_log_flushed: Cell<bool>,
     /// Where the next [`LocationStore::purge`] goes on: behind this slot and address.
     purged_up_to: Option<(i64, Vec<u8>)>,
-    longest_transaction: Duration,
-    pace: Option<Pace>,
+    max_transaction: Duration,
+    pace: Option<WritePace>,
     pause: Duration,
 }
 
@@ -94,11 +94,11 @@ pub enum LocationChange<'a> {
 }
 
 /// For [`LocationChange::Merge`]. To be called again with what it made is to make the same.
-pub type MergeRecords = fn(base: Option<&[u8]>, newer: &[u8], merged: &mut Vec<u8>) -> Merged;
+pub type MergeRecords = fn(base: Option<&[u8]>, newer: &[u8], merged: &mut Vec<u8>) -> MergeResult;
 
 /// What [`MergeRecords`] has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merged {
+pub enum MergeResult {
     /// The new record.
     Put {
         /// When the last contact expires, in milliseconds of store time.
@@ -112,11 +112,11 @@ pub enum Merged {
 
 /// What [`LocationStore::write`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WriteCounts {
     /// Changes that were written.
     pub rows: u64,
     /// Of them those of which the row stayed as it was, by [`Merged::Keep`].
-    pub kept: u64,
+    pub unchanged: u64,
     /// Of them those whose row had a wrong checksum when it should be merged, and was taken for none.
     pub damaged: u64,
     /// Transactions that it took.
@@ -126,7 +126,7 @@ pub struct Written {
 /// How [`LocationStore::write`] is to go, so that others who use the disk hardly notice. Changes in the order of
 /// [`LocationStore::place`] and address are by far the best then, for each transaction touches few pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct WritePace {
     /// Changes of one transaction, about.
     pub rows: u64,
     /// Between two.
@@ -146,9 +146,9 @@ pub struct Location<'a> {
 
 /// A part of the table, by a hash of the address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part(RangeInclusive<u8>);
+pub struct SlotRange(RangeInclusive<u8>);
 
-impl Part {
+impl SlotRange {
     /// The whole table.
     pub const ALL: Self = Self(0..=u8::MAX);
 
@@ -166,7 +166,7 @@ impl Part {
 
 /// What [`LocationStore::for_each`] found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadCounts {
     /// Rows that were given.
     pub rows: u64,
     /// Rows that were left out because their checksum is wrong.
@@ -177,7 +177,7 @@ pub struct Loaded {
 
 /// What [`LocationStore::get`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Got {
+pub enum GetResult {
     /// The row is there.
     Found {
         /// When the last contact expires, in milliseconds of store time.
@@ -191,7 +191,7 @@ pub enum Got {
 
 /// What [`LocationStore::purge`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purged {
+pub struct PurgeCounts {
     /// Expired rows that are gone.
     pub removed: u64,
     /// Rows with a wrong checksum that are gone.
@@ -199,7 +199,7 @@ pub struct Purged {
     /// Rows that were looked at.
     pub examined: u64,
     /// The end of the table was reached: the next call begins at its start.
-    pub finished: bool,
+    pub is_finished: bool,
 }
 
 impl LocationStore {
@@ -211,7 +211,7 @@ impl LocationStore {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let has_log = fs::metadata(log_of(path.as_ref())).is_ok_and(|log| log.len() > 0);
         let (connection, path) = file::open(path.as_ref())?;
-        Self::ready(connection, path, !has_log)
+        Self::prepare(connection, path, !has_log)
     }
 
     /// A database in memory, which ends with this value.
@@ -220,18 +220,26 @@ impl LocationStore {
     /// [`StoreError::Internal`] only.
     pub fn open_memory() -> Result<Self, StoreError> {
         let (connection, path) = file::open_memory()?;
-        Self::ready(connection, path, true)
+        Self::prepare(connection, path, true)
     }
 
-    fn ready(connection: Connection, path: PathBuf, is_settled: bool) -> Result<Self, StoreError> {
+    fn prepare(connection: Connection, path: PathBuf, is_settled: bool) -> Result<Self, StoreError> {
         let tune = || -> rusqlite::Result<()> {
             connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
             connection.pragma_update_and_check(None, "journal_size_limit", MAX_LOG_BYTES.cast_signed(), |_| Ok(()))
         };
         tune().map_err(|cause| Fault::Sql(cause).at(&path))?;
-        let (longest_transaction, pace, pause) = (LONGEST_TRANSACTION, None, PAUSE);
+        let (longest_transaction, pace, pause) = (MAX_TRANSACTION, None, PAUSE);
         let is_settled = Cell::new(is_settled);
-        Ok(Self { connection, path, is_settled, purged_up_to: None, longest_transaction, pace, pause })
+        Ok(Self {
+            connection,
+            path,
+            is_log_flushed: is_settled,
+            purged_up_to: None,
+            max_transaction: longest_transaction,
+            pace,
+            pause,
+        })
     }
 
     /// The file.
@@ -263,17 +271,17 @@ impl LocationStore {
         &mut self,
         changes: impl IntoIterator<Item = LocationChange<'a>>,
         checkpoint: &Checkpoint,
-    ) -> Result<Written, StoreError> {
-        if !self.is_settled.get() && !self.settle()? {
+    ) -> Result<WriteCounts, StoreError> {
+        if !self.is_log_flushed.get() && !self.flush_log()? {
             return Err(StoreError::Locked { path: self.path.clone() });
         }
         let mut changes = changes.into_iter().peekable();
-        let mut written = Written::default();
+        let mut written = WriteCounts::default();
         let result = loop {
-            let (until, pace) = (Instant::now() + self.longest_transaction, self.pace);
+            let (until, pace) = (Instant::now() + self.max_transaction, self.pace);
             let rows = pace.map_or(u64::MAX, |pace| pace.rows);
             let piece = transact::write(&mut self.connection, &self.path, |transaction| {
-                writer::write_piece(transaction, &mut changes, checkpoint, (until, rows), &mut written)
+                writer::write_chunk(transaction, &mut changes, checkpoint, (until, rows), &mut written)
             });
             if let Err(error) = piece {
                 break Err(error);
@@ -283,18 +291,18 @@ impl LocationStore {
             }
             std::thread::sleep(pace.filter(|_| Instant::now() < until).map_or(self.pause, |pace| pace.pause));
         };
-        self.bound_log();
+        self.truncate_log();
         result
     }
 
     /// From now on [`write`](Self::write) keeps to `pace`; with `None` to its usual.
-    pub fn set_pace(&mut self, pace: Option<Pace>) {
+    pub fn set_pace(&mut self, pace: Option<WritePace>) {
         self.pace = pace;
     }
 
     /// Where in the table an address stands: by this, then by the address.
     #[must_use]
-    pub fn place(aor: &[u8]) -> u8 {
+    pub fn slot(aor: &[u8]) -> u8 {
         slot_of(aor)
     }
 
@@ -302,15 +310,15 @@ impl LocationStore {
     ///
     /// # Errors
     /// What befalls the file.
-    pub fn get(&self, aor: &[u8], record: &mut Vec<u8>) -> Result<Got, StoreError> {
+    pub fn get(&self, aor: &[u8], record: &mut Vec<u8>) -> Result<GetResult, StoreError> {
         record.clear();
-        let mut run = || -> Result<Got, Fault> {
+        let mut run = || -> Result<GetResult, Fault> {
             let mut statement = self.connection.prepare_cached(SELECT_ONE)?;
             let mut rows = statement.query(params![slot_of(aor), aor])?;
-            let Some(row) = rows.next()? else { return Ok(Got::Absent) };
-            let Some(location) = sound(row)? else { return Ok(Got::Damaged) };
+            let Some(row) = rows.next()? else { return Ok(GetResult::Absent) };
+            let Some(location) = checked_location(row)? else { return Ok(GetResult::Damaged) };
             record.extend_from_slice(location.record);
-            Ok(Got::Found { expires_ms: location.expires_ms })
+            Ok(GetResult::Found { expires_ms: location.expires_ms })
         };
         run().map_err(|fault| fault.at(&self.path))
     }
@@ -323,9 +331,9 @@ impl LocationStore {
     /// else befalls the file.
     pub fn for_each(
         &self,
-        part: &Part,
+        part: &SlotRange,
         each: impl FnMut(Location<'_>) -> ControlFlow<()>,
-    ) -> Result<Loaded, StoreError> {
+    ) -> Result<LoadCounts, StoreError> {
         transact::read(&self.connection, &self.path, |transaction| read_part(transaction, part, each))
     }
 
@@ -337,17 +345,18 @@ impl LocationStore {
     ///
     /// # Errors
     /// What befalls the file.
-    pub fn purge(&mut self, expired_before_ms: u64, limit: u32) -> Result<Purged, StoreError> {
+    pub fn purge(&mut self, expired_before_ms: u64, limit: u32) -> Result<PurgeCounts, StoreError> {
         let after = self.purged_up_to.take();
         let found = transact::read(&self.connection, &self.path, |transaction| {
             purge::find(transaction, after.as_ref(), expired_before_ms, limit)
         })?;
-        let mut purged = Purged { examined: found.examined, finished: found.next.is_none(), ..Purged::default() };
+        let mut purged =
+            PurgeCounts { examined: found.examined, is_finished: found.next.is_none(), ..PurgeCounts::default() };
         if !found.keys.is_empty() {
             (purged.removed, purged.damaged) = transact::write(&mut self.connection, &self.path, |transaction| {
                 purge::remove(transaction, &found.keys, expired_before_ms)
             })?;
-            self.bound_log();
+            self.truncate_log();
         }
         self.purged_up_to = found.next;
         Ok(purged)
@@ -358,7 +367,7 @@ impl LocationStore {
     /// # Errors
     /// What befalls the file.
     pub fn count(&self) -> Result<u64, StoreError> {
-        transact::read(&self.connection, &self.path, |transaction| Ok(RowCounts::known(transaction)?.total()))
+        transact::read(&self.connection, &self.path, |transaction| Ok(RowCounts::read_or_count(transaction)?.total()))
     }
 
     /// Takes what is there for all that should be, after [`Loaded::missing`] was reported.
@@ -367,7 +376,7 @@ impl LocationStore {
     /// What befalls the file.
     pub fn recount(&mut self) -> Result<(), StoreError> {
         transact::write(&mut self.connection, &self.path, |transaction| {
-            RowCounts::take(transaction)?.write(transaction)
+            RowCounts::count(transaction)?.write(transaction)
         })
     }
 
@@ -399,43 +408,43 @@ impl LocationStore {
     ///
     /// # Errors
     /// What befalls the file.
-    pub fn settle(&self) -> Result<bool, StoreError> {
+    pub fn flush_log(&self) -> Result<bool, StoreError> {
         let run = || -> Result<bool, Fault> {
             self.connection.busy_timeout(Duration::ZERO)?;
             let result = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0));
             self.connection.busy_timeout(file::BUSY_TIMEOUT)?;
             let is_settled = !result?;
-            self.is_settled.set(self.is_settled.get() || is_settled);
+            self.is_log_flushed.set(self.is_log_flushed.get() || is_settled);
             Ok(is_settled)
         };
         run().map_err(|fault| fault.at(&self.path))
     }
 
     /// Gives the disk back what a large batch has left of the log.
-    fn bound_log(&self) {
+    fn truncate_log(&self) {
         if fs::metadata(log_of(&self.path)).is_ok_and(|metadata| metadata.len() > MAX_LOG_BYTES) {
             // What was asked for is done, so a failure here is none of the caller's; the next call that writes meets it.
-            let _ = self.settle();
+            let _ = self.flush_log();
         }
     }
 }
 
 pub(crate) fn read_part(
     transaction: &Transaction<'_>,
-    part: &Part,
+    part: &SlotRange,
     mut each: impl FnMut(Location<'_>) -> ControlFlow<()>,
-) -> Result<Loaded, Fault> {
+) -> Result<LoadCounts, Fault> {
     let (first, last) = (*part.0.start(), *part.0.end());
     let expected = RowCounts::read(transaction)?.map(|counts| counts.sum(first..=last));
     let mut statement = transaction.prepare_cached(
         "SELECT slot, aor, expires, record, sum FROM locations WHERE slot BETWEEN ?1 AND ?2 ORDER BY slot, aor",
     )?;
     let mut rows = statement.query(params![first, last])?;
-    let mut loaded = Loaded::default();
-    let mut before = Key::default();
+    let mut loaded = LoadCounts::default();
+    let mut before = RowKey::default();
     while let Some(row) = rows.next()? {
         // Rows that come twice, or out of their order, are of a page that something else points to.
-        let location = sound(row)?.filter(|location| before.advance(location.aor));
+        let location = checked_location(row)?.filter(|location| before.advance(location.aor));
         let Some(location) = location else {
             loaded.damaged += 1;
             continue;
@@ -451,12 +460,12 @@ pub(crate) fn read_part(
 
 /// The key of the row before.
 #[derive(Default)]
-struct Key {
+struct RowKey {
     slot: u8,
     aor: Vec<u8>,
 }
 
-impl Key {
+impl RowKey {
     fn advance(&mut self, aor: &[u8]) -> bool {
         let slot = slot_of(aor);
         if (slot, aor) <= (self.slot, &self.aor) && !(self.slot == 0 && self.aor.is_empty()) {
@@ -470,7 +479,7 @@ impl Key {
 }
 
 /// The row, unless damage has changed it. Its columns are slot, aor, expires, record, sum.
-fn sound<'r>(row: &'r Row<'_>) -> Result<Option<Location<'r>>, Fault> {
+fn checked_location<'r>(row: &'r Row<'_>) -> Result<Option<Location<'r>>, Fault> {
     let (Ok(slot), Ok(aor), Ok(expires), Ok(record), Ok(sum)) = (
         row.get_ref(0)?.as_i64(),
         row.get_ref(1)?.as_blob(),

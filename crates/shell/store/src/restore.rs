@@ -8,14 +8,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::backup::{BackupInfo, Draft, absolute, beside, failed, inspect, open_source, sync_folder_of};
+use crate::backup::{BackupInfo, TemporaryCopy, absolute, failed, inspect, open_source, sibling, sync_folder_of};
 use crate::error::Fault;
-use crate::file::{SMALLEST, make_folder_of};
+use crate::file::{MIN_FILE_BYTES, make_folder_of};
 use crate::{LocationStore, StoreError, schema, settings};
 
 /// What [`restore`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreResult {
     /// What was restored.
     pub info: BackupInfo,
     /// Where the database is that was there before.
@@ -29,7 +29,7 @@ pub struct Restored {
 ///
 /// # Errors
 /// Those of [`inspect`]; [`StoreError::TargetExists`] without `force`; [`StoreError::InUse`]; what befalls either file.
-pub fn restore(file: &Path, target: &Path, force: bool) -> Result<Restored, StoreError> {
+pub fn restore(file: &Path, target: &Path, force: bool) -> Result<RestoreResult, StoreError> {
     restore_with(file, target, force, |_| Ok(()))
 }
 
@@ -42,7 +42,7 @@ pub fn restore_with(
     target: &Path,
     force: bool,
     prepare: impl FnOnce(&mut LocationStore) -> Result<(), StoreError>,
-) -> Result<Restored, StoreError> {
+) -> Result<RestoreResult, StoreError> {
     let target = absolute(target)?;
     let there = is_there(&target)?;
     if there && !force {
@@ -52,17 +52,17 @@ pub fn restore_with(
     let info = inspect(file)?;
     make_folder_of(&target)?;
     // Held until the new one stands there, so that nobody opens the old one in between.
-    let hold = if there { hold_alone(&target)? } else { None };
-    let copy = Draft::make(&source, file, &target, |_, _| {})?;
+    let hold = if there { lock_exclusively(&target)? } else { None };
+    let copy = TemporaryCopy::make(&source, file, &target, |_, _| {})?;
     copy.change(settings::remove_extra)?;
     copy.prepare(prepare)?;
     // What counts is what was written, not what was read.
     inspect(&copy.path)?;
-    give_to_owner(&copy.path, &target)?;
-    let moved_aside = if there { Some(keep_aside(&target)?) } else { None };
-    copy.put_in_place(&target)?;
+    restore_owner(&copy.path, &target)?;
+    let moved_aside = if there { Some(move_aside(&target)?) } else { None };
+    copy.publish(&target)?;
     drop(hold);
-    Ok(Restored { info, moved_aside })
+    Ok(RestoreResult { info, moved_aside })
 }
 
 fn is_there(target: &Path) -> Result<bool, StoreError> {
@@ -75,7 +75,7 @@ fn is_there(target: &Path) -> Result<bool, StoreError> {
 }
 
 /// The superuser restores for the server's user: whose the old database is, or else its folder.
-fn give_to_owner(copy: &Path, target: &Path) -> Result<(), StoreError> {
+fn restore_owner(copy: &Path, target: &Path) -> Result<(), StoreError> {
     let folder = target.parent().unwrap_or(Path::new("/"));
     let owner =
         fs::metadata(target).or_else(|_| fs::metadata(folder)).map_err(|cause| failed(folder, "read", cause))?;
@@ -88,9 +88,9 @@ fn give_to_owner(copy: &Path, target: &Path) -> Result<(), StoreError> {
 
 /// Brings the log of the database into it and locks it: possible only when no process has it open. `None` where it is too
 /// broken for that; then it is moved aside as it is.
-fn hold_alone(target: &Path) -> Result<Option<Connection>, StoreError> {
+fn lock_exclusively(target: &Path) -> Result<Option<Connection>, StoreError> {
     // SQLite would take it for an empty one and remove its log.
-    if fs::metadata(target).is_ok_and(|metadata| metadata.len() < SMALLEST) {
+    if fs::metadata(target).is_ok_and(|metadata| metadata.len() < MIN_FILE_BYTES) {
         return Ok(None);
     }
     let run = || -> Result<Connection, Fault> {
@@ -118,10 +118,10 @@ fn hold_alone(target: &Path) -> Result<Option<Connection>, StoreError> {
 
 /// Gives the database a second name, which keeps it when the first goes to another. Its log, if it still has one, goes
 /// along, for it would be taken for the new one's.
-fn keep_aside(target: &Path) -> Result<PathBuf, StoreError> {
+fn move_aside(target: &Path) -> Result<PathBuf, StoreError> {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let (aside, linked) = (now_s..)
-        .map(|time_s| beside(target, &format!(".before-{time_s}")))
+        .map(|time_s| sibling(target, &format!(".before-{time_s}")))
         .map(|aside| (fs::hard_link(target, &aside), aside))
         .find(|(result, _)| !result.as_ref().is_err_and(|cause| cause.kind() == io::ErrorKind::AlreadyExists))
         .map(|(result, aside)| (aside, result))
@@ -129,7 +129,7 @@ fn keep_aside(target: &Path) -> Result<PathBuf, StoreError> {
     // Some file systems know no second names.
     linked.or_else(|_| fs::rename(target, &aside)).map_err(|cause| failed(target, "moved aside", cause))?;
     for suffix in ["-wal", "-shm", "-journal"] {
-        let (from, to) = (beside(target, suffix), beside(&aside, suffix));
+        let (from, to) = (sibling(target, suffix), sibling(&aside, suffix));
         match fs::rename(&from, to) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&from, "moved aside", cause)),
             _ => {}

@@ -32,12 +32,12 @@ impl RowCounts {
     }
 
     /// Counts only where it has to.
-    pub(crate) fn known(connection: &Connection) -> Result<Self, Fault> {
-        Self::read(connection)?.map_or_else(|| Self::take(connection), Ok)
+    pub(crate) fn read_or_count(connection: &Connection) -> Result<Self, Fault> {
+        Self::read(connection)?.map_or_else(|| Self::count(connection), Ok)
     }
 
     /// Counts.
-    pub(crate) fn take(connection: &Connection) -> Result<Self, Fault> {
+    pub(crate) fn count(connection: &Connection) -> Result<Self, Fault> {
         let mut counts = Self(Box::new([0; SLOTS]));
         let mut statement = connection.prepare_cached("SELECT slot, count(*) FROM locations GROUP BY slot")?;
         let mut rows = statement.query(())?;

@@ -9,7 +9,7 @@ const MIGRATIONS: [&str; 3] =
     [include_str!("schema/1_users.sql"), include_str!("schema/2_locations.sql"), include_str!("schema/3_gateways.sql")];
 
 /// The newest schema that this program knows.
-pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
+pub(crate) const LATEST: i64 = MIGRATIONS.len() as i64;
 
 /// The first schema with registrations and settings.
 pub(crate) const WITH_LOCATIONS: i64 = 2;
@@ -59,7 +59,7 @@ pub(crate) fn check_not_foreign(connection: &Connection) -> Result<(), Fault> {
 /// Another process may bring a newer schema while this one runs, so each transaction looks.
 pub(crate) fn check_version(connection: &Connection) -> Result<(), Fault> {
     let found = version(connection)?;
-    if found > KNOWN { Err(Fault::NewerSchema { found }) } else { Ok(()) }
+    if found > LATEST { Err(Fault::NewerSchema { found }) } else { Ok(()) }
 }
 
 fn migrate_with(connection: &mut Connection, migrations: &[&str]) -> Result<(), Fault> {

@@ -11,7 +11,7 @@ use crate::row_counts::ROWS_KEY;
 pub(crate) const BACKUP_PREFIX: &str = "backup.";
 
 /// The key of what tells the shared database from others that the users are a copy of.
-pub(crate) const FOLLOWED_KEY: &str = "users.followed";
+pub(crate) const SHARED_SOURCE_KEY: &str = "users.followed";
 
 /// A setting that may be damaged.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn checksum(key: &str, value: &[u8]) -> u32 {
 
 /// A setting as the outside names it: some keys are this crate's own.
 pub(crate) fn is_ours(key: &str) -> bool {
-    CHECKPOINT_KEYS.contains(&key) || key == ROWS_KEY || key == FOLLOWED_KEY || key.starts_with(BACKUP_PREFIX)
+    CHECKPOINT_KEYS.contains(&key) || key == ROWS_KEY || key == SHARED_SOURCE_KEY || key.starts_with(BACKUP_PREFIX)
 }
 
 /// For [`is_ours`] keys that the outside wants to write.

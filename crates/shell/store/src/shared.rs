@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
+use crate::backend::{Backend, Sql, SqlRow, Tables, Transact};
 use crate::error::Fault;
-use crate::place::{Cells, Place, Sql, Tables, Transact};
 use crate::{StoreError, UserStore};
 
 /// The newest schema of a shared database that this program knows.
@@ -18,26 +18,26 @@ const SHARED_LOG_ROWS: i64 = 10_000;
 const TRIES: u32 = 16;
 
 /// SQLSTATEs of such writes: a key that is there meanwhile, and a transaction that has to be carried out again.
-const IN_THE_WAY: [&str; 4] = ["23000", "23505", "40001", "40P01"];
+const CONFLICT_STATES: [&str; 4] = ["23000", "23505", "40001", "40P01"];
 
 /// A database of PostgreSQL or MariaDB that servers share.
-pub struct Shared {
+pub struct SharedDatabase {
     urls: Vec<DatabaseUrl>,
     database: Database,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedDatabase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("urls", &self.urls).finish_non_exhaustive()
     }
 }
 
 /// The last change that each database server has noted.
-pub(crate) type Ends = BTreeMap<i64, End>;
+pub(crate) type LogEnds = BTreeMap<i64, LogEnd>;
 
 /// A change: its number, and what tells it from another one with that number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct LogEnd {
     pub(crate) seq: i64,
     mark: String,
 }
@@ -50,26 +50,26 @@ pub(crate) enum SharedChanges {
     All,
 }
 
-impl UserStore<Shared> {
+impl UserStore<SharedDatabase> {
     /// Connects to the first of `urls` that can be written to. Tables that are missing are made.
     ///
     /// # Errors
     /// [`StoreError::Shared`], [`StoreError::SharedNewerSchema`].
     pub fn connect(urls: &[DatabaseUrl]) -> Result<Self, StoreError> {
-        Ok(Self { place: Shared { urls: urls.to_vec(), database: connected(urls)? } })
+        Ok(Self { backend: SharedDatabase { urls: urls.to_vec(), database: connect(urls)? } })
     }
 
     /// Whether all is as it was seen last; to be asked often.
-    pub(crate) fn ends(&mut self) -> Result<Ends, StoreError> {
-        self.place.read(ends)
+    pub(crate) fn ends(&mut self) -> Result<LogEnds, StoreError> {
+        self.backend.read(ends)
     }
 }
 
-fn connected(urls: &[DatabaseUrl]) -> Result<Database, StoreError> {
+fn connect(urls: &[DatabaseUrl]) -> Result<Database, StoreError> {
     if urls.iter().all(|url| url.dialect() == Dialect::Sqlite) {
         return Err(StoreError::SharedUnnamed);
     }
-    let mut database = Database::connect_to_writable(urls, Database::PATIENCE).map_err(StoreError::Shared)?;
+    let mut database = Database::connect_to_writable(urls, Database::TIMEOUT).map_err(StoreError::Shared)?;
     make_tables(&mut database)?;
     Ok(database)
 }
@@ -79,7 +79,7 @@ fn make_tables(database: &mut Database) -> Result<(), StoreError> {
     while schema_of(database)?.is_none() {
         match make_missing_tables(database) {
             // Another member makes them, and may have done so by now.
-            Err(error) if tried < TRIES && is_in_the_way(&error) => tried += 1,
+            Err(error) if tried < TRIES && is_conflict(&error) => tried += 1,
             made => made.map_err(StoreError::Shared)?,
         }
     }
@@ -122,11 +122,11 @@ fn schema_of(database: &mut Database) -> Result<Option<i64>, StoreError> {
     version(database).map_err(StoreError::Shared)
 }
 
-impl Place for Shared {}
+impl Backend for SharedDatabase {}
 
-impl Transact for Shared {
+impl Transact for SharedDatabase {
     fn read<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
-        self.carry_out(|database| {
+        self.with_retries(|database| {
             database.transaction(|database| {
                 if database.dialect() == Dialect::Postgres {
                     database.batch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
@@ -137,28 +137,28 @@ impl Transact for Shared {
     }
 
     fn write<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
-        self.carry_out(|database| database.transaction(|database| job(database)))
+        self.with_retries(|database| database.transaction(|database| job(database)))
     }
 }
 
-impl Shared {
+impl SharedDatabase {
     /// The one that is used now.
     pub(crate) const fn url(&self) -> &DatabaseUrl {
         self.database.url()
     }
 
     /// Carries `job` out; again where another one's write stood in its way, and with another server where this one has gone.
-    fn carry_out<T>(&mut self, mut job: impl FnMut(&mut Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+    fn with_retries<T>(&mut self, mut job: impl FnMut(&mut Database) -> Result<T, Fault>) -> Result<T, StoreError> {
         let mut tried = 1;
         loop {
             match job(&mut self.database) {
                 Ok(done) => return Ok(done),
-                Err(Fault::Shared(error)) if tried < TRIES && is_in_the_way(&error) => tried += 1,
+                Err(Fault::Shared(error)) if tried < TRIES && is_conflict(&error) => tried += 1,
                 Err(fault) => {
                     let error = fault.of_shared(self.database.url());
                     if has_failed_over(&error) {
                         // The next use tries all of them.
-                        self.choose_another();
+                        self.switch_server();
                     }
                     return Err(error);
                 }
@@ -166,15 +166,15 @@ impl Shared {
         }
     }
 
-    fn choose_another(&mut self) {
-        if let Ok(database) = connected(&self.urls) {
+    fn switch_server(&mut self) {
+        if let Ok(database) = connect(&self.urls) {
             self.database = database;
         }
     }
 }
 
-fn is_in_the_way(error: &SqlError) -> bool {
-    matches!(error, SqlError::Failed { state: Some(state), .. } if IN_THE_WAY.contains(&state.as_str()))
+fn is_conflict(error: &SqlError) -> bool {
+    matches!(error, SqlError::Failed { state: Some(state), .. } if CONFLICT_STATES.contains(&state.as_str()))
 }
 
 /// Whether another server may be the one to be written to now: this one is away, or takes no writes (25006, 1290).
@@ -193,9 +193,9 @@ impl Sql for Database {
         Tables { users: "strowger_users", aliases: "strowger_aliases", gateways: "strowger_gateways" }
     }
 
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Cells>, Fault> {
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<SqlRow>, Fault> {
         let rows = Self::query(self, sql, values)?;
-        Ok(rows.into_iter().map(|row| Cells(row.into_values())).collect())
+        Ok(rows.into_iter().map(|row| SqlRow(row.into_values())).collect())
     }
 
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
@@ -210,13 +210,13 @@ pub(crate) fn identity(sql: &mut dyn Sql) -> Result<String, Fault> {
 }
 
 /// The last change that each server has noted.
-pub(crate) fn ends(sql: &mut dyn Sql) -> Result<Ends, Fault> {
+pub(crate) fn ends(sql: &mut dyn Sql) -> Result<LogEnds, Fault> {
     let rows = sql.query("SELECT server, seq, mark FROM strowger_directory_ends", &[])?;
-    rows.iter().map(|row| Ok((row.number(0)?, End { seq: row.number(1)?, mark: row.text(2)? }))).collect()
+    rows.iter().map(|row| Ok((row.number(0)?, LogEnd { seq: row.number(1)?, mark: row.text(2)? }))).collect()
 }
 
 /// What changed between `seen` and `ends`, both of this database.
-pub(crate) fn changes(sql: &mut dyn Sql, seen: &Ends, ends: &Ends) -> Result<SharedChanges, Fault> {
+pub(crate) fn changes(sql: &mut dyn Sql, seen: &LogEnds, ends: &LogEnds) -> Result<SharedChanges, Fault> {
     // A server that has forgotten one is another one that has taken over, or has lost the end of its log.
     if seen.keys().any(|server| !ends.contains_key(server)) {
         return Ok(SharedChanges::All);
@@ -236,8 +236,8 @@ pub(crate) fn changes(sql: &mut dyn Sql, seen: &Ends, ends: &Ends) -> Result<Sha
 fn changes_of(
     sql: &mut dyn Sql,
     server: i64,
-    seen: Option<&End>,
-    end: &End,
+    seen: Option<&LogEnd>,
+    end: &LogEnd,
     changed: &mut BTreeSet<(String, String)>,
 ) -> Result<bool, Fault> {
     let from = seen.map_or(0, |seen| seen.seq);
@@ -258,7 +258,7 @@ fn changes_of(
 }
 
 /// Forgets changes that are older than all that anybody is told.
-pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &Ends) -> Result<(), Fault> {
+pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &LogEnds) -> Result<(), Fault> {
     for (server, end) in ends {
         let until = end.seq.saturating_sub(SHARED_LOG_ROWS);
         sql.execute(

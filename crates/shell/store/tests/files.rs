@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rusqlite::Connection;
-use strowger_store::{Blame, StoreError, UserStore};
+use strowger_store::{ErrorOwner, StoreError, UserStore};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("there").permissions().mode() & 0o777
@@ -13,7 +13,7 @@ fn mode(path: &Path) -> u32 {
 
 fn refused(path: &Path) -> StoreError {
     let error = UserStore::open(path).expect_err("refused");
-    assert_eq!(error.blame(), Blame::Operator, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Operator, "{error}");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     error
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use strowger_store::{
-    BackupOptions, Blame, Checkpoint, LocationChange, LocationStore, Part, StoreError, UserStore, backup, restore,
+    BackupOptions, Checkpoint, ErrorOwner, LocationChange, LocationStore, SlotRange, StoreError, UserStore, backup,
+    restore,
 };
 
 /// Says to the test inside where its folder is.
@@ -49,7 +50,7 @@ fn write(store: &mut LocationStore, rows: usize, record: &[u8], segment: u64) ->
 }
 
 fn count(store: &LocationStore) -> u64 {
-    let loaded = store.for_each(&Part::ALL, |_| ControlFlow::Continue(())).expect("reads");
+    let loaded = store.for_each(&SlotRange::ALL, |_| ControlFlow::Continue(())).expect("reads");
     assert_eq!((loaded.damaged, loaded.missing), (0, 0));
     loaded.rows
 }
@@ -68,7 +69,7 @@ fn a_full_disk_changes_nothing_and_heals() {
     write(&mut store, 500, &[1; 100], 1).expect("there is room");
 
     let error = write(&mut store, 50_000, &[2; 100], 2).expect_err("no room");
-    assert!(matches!(&error, StoreError::Full { .. }) && error.blame() == Blame::Operator, "{error}");
+    assert!(matches!(&error, StoreError::Full { .. }) && error.owner() == ErrorOwner::Operator, "{error}");
     assert_eq!((count(&store), store.checkpoint().expect("reads")), (500, Some(checkpoint(1))));
     write(&mut store, 500, &[2; 100], 2).expect("what is smaller has room");
 
@@ -129,7 +130,7 @@ fn a_disk_that_is_read_only_is_named_and_heals() {
         backup(&saved, &folder.join("copy.db"), &BackupOptions::default(), |_, _| {}).map(drop).expect_err("refused"),
         restore(&saved, &path, true).map(drop).expect_err("refused"),
     ] {
-        assert_eq!(error.blame(), Blame::Operator, "{error}");
+        assert_eq!(error.owner(), ErrorOwner::Operator, "{error}");
         let is_named =
             matches!(error, StoreError::Permission { .. } | StoreError::Create { .. } | StoreError::File { .. });
         assert!(is_named && error.to_string().contains(folder.to_str().expect("text")), "{error:?}");

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use strowger_directory::{Change, Directory, Gateway};
+use strowger_directory::{Directory, DirectoryChange, Gateway};
 use strowger_store::{
-    BackupOptions, Blame, Changes, GatewayChange, ListedGateway, MAX_GATEWAYS, MAX_SET_GATEWAYS, NewGateway,
+    BackupOptions, Changes, ErrorOwner, GatewayChange, GatewayEntry, MAX_GATEWAYS, MAX_SET_GATEWAYS, NewGateway,
     StoreError, UserStore, backup, gateways_at, inspect, restore,
 };
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ fn folder() -> (TempDir, PathBuf) {
 }
 
 /// Set, URI, priority and whether it is enabled.
-fn shown(listed: &[ListedGateway]) -> Vec<(&str, &str, u16, bool)> {
+fn shown(listed: &[GatewayEntry]) -> Vec<(&str, &str, u16, bool)> {
     listed.iter().map(|row| (&*row.set, &*row.uri, row.priority, row.enabled)).collect()
 }
 
@@ -35,7 +35,7 @@ fn uris<'a>(directory: &'a Directory, set: &str) -> Vec<&'a str> {
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     let error = result.expect_err("refused");
-    assert_eq!(error.blame(), Blame::Request, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Request, "{error}");
     error.to_string()
 }
 
@@ -132,7 +132,7 @@ fn sets_and_their_number_are_bounded() {
 }
 
 /// What a server that follows was told, and its directory afterwards.
-fn follow(store: &UserStore, directory: &mut Directory, seq: &mut strowger_store::Seq) -> Vec<Change> {
+fn follow(store: &UserStore, directory: &mut Directory, seq: &mut strowger_store::Seq) -> Vec<DirectoryChange> {
     let Changes::Since { changes, seq: newer } = store.changes_since(*seq).expect("reads") else { panic!("a log") };
     (*directory, *seq) = (directory.with_changes(changes.clone()), newer);
     directory.check_invariants();

@@ -1,7 +1,7 @@
 //! What can be asked of one store.
 
 use strowger_directory::Ha1s;
-use strowger_store::{Blame, ListedAlias, StoreError, UserStore, ha1s};
+use strowger_store::{AliasEntry, ErrorOwner, StoreError, UserStore, ha1s};
 
 const REALM: &str = "example.com";
 
@@ -18,7 +18,7 @@ fn ha1_of(store: &UserStore, aor: &str) -> Option<Ha1s> {
 /// The message, after a check of who is blamed for it.
 fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     let error = result.expect_err("refused");
-    assert_eq!(error.blame(), Blame::Request, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Request, "{error}");
     error.to_string()
 }
 
@@ -82,7 +82,7 @@ fn an_alias_leads_to_a_user_and_nothing_else() {
     assert_eq!((alias.as_str(), aor.as_str()), ("Reception@example.com", "alice@example.com"));
     let (directory, _) = store.load(1).expect("loads");
     assert_eq!(directory.resolve(b"Reception@example.com"), b"alice@example.com");
-    let listed = ListedAlias { alias: "Reception@example.com".into(), aor: "alice@example.com".into() };
+    let listed = AliasEntry { alias: "Reception@example.com".into(), aor: "alice@example.com".into() };
     assert_eq!(store.list_aliases().expect("lists"), [listed]);
 
     assert_eq!(

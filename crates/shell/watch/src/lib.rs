@@ -4,17 +4,17 @@
 //! [`Watcher`] decides, without I/O: it is told what probes and the name server said, and says what to ask next. [`run`] carries
 //! that out, with [`Zone`] for the name server and [`probe`] for the servers.
 
-mod change;
-mod key;
 mod plan;
 pub mod probe;
 mod run;
+mod tsig;
+mod update;
 mod watcher;
 mod zone;
 
-pub use change::Update;
-pub use key::{BadKey, Key};
-pub use plan::{Data, Entry, Kind, Plan, RecordSet, Server, Transport};
-pub use run::{Until, run};
+pub use plan::{Entry, Kind, Plan, RecordData, RecordSet, Server, Transport};
+pub use run::{StopWhen, run};
+pub use tsig::{BadKey, TsigKey};
+pub use update::Update;
 pub use watcher::{Event, Output, Watcher};
-pub use zone::{Found, Trouble, Zone};
+pub use zone::{RecordSetContents, Zone, ZoneError};

@@ -94,14 +94,14 @@ impl fmt::Display for RecordSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// What it says.
-    pub data: Data,
+    pub data: RecordData,
     /// The place in [`Plan::servers`] of the one whose life it depends on; none: it is to be there always.
     pub server: Option<usize>,
 }
 
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum RecordData {
     /// A server of a service.
     Service {
         /// Those of a lower one are used first.
@@ -117,7 +117,7 @@ pub enum Data {
     Address(IpAddr),
 }
 
-impl Data {
+impl RecordData {
     /// Whether both are of the same server, whatever their priorities and weights.
     pub(crate) fn is_of_same_server(&self, other: &Self) -> bool {
         match (self, other) {
@@ -129,7 +129,7 @@ impl Data {
     }
 }
 
-impl fmt::Display for Data {
+impl fmt::Display for RecordData {
     /// As in a zone file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -16,7 +16,7 @@ const T1: Duration = Duration::from_millis(500);
 const MAX_RESPONSE: usize = 65_535;
 
 /// Asks a server whether it is there: the status of its final response, or none within `timeout`.
-pub async fn ask(server: &Server, timeout: Duration) -> Option<u16> {
+pub async fn send_probe(server: &Server, timeout: Duration) -> Option<u16> {
     let branch = random();
     let deadline = Instant::now() + timeout;
     let asked = async {
@@ -112,7 +112,7 @@ mod tests {
         serve: impl Future<Output = io::Result<()>>,
     ) -> Option<u16> {
         let server = Server { transport, address };
-        let (status, served) = tokio::join!(ask(&server, Duration::from_secs(10)), serve);
+        let (status, served) = tokio::join!(send_probe(&server, Duration::from_secs(10)), serve);
         served.expect("it has answered");
         status
     }
@@ -166,7 +166,7 @@ mod tests {
     async fn nobody_answers_where_nobody_listens() {
         let address = UdpSocket::bind("127.0.0.1:0").await.and_then(|socket| socket.local_addr()).expect("a free port");
         for transport in [Transport::Udp, Transport::Tcp] {
-            assert_eq!(ask(&Server { transport, address }, Duration::from_secs(10)).await, None);
+            assert_eq!(send_probe(&Server { transport, address }, Duration::from_secs(10)).await, None);
         }
     }
 }

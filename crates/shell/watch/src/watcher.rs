@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use strowger_balancer::{Change, Target};
+use strowger_balancer::{HealthChange, Target};
 use strowger_foundation::Timestamp;
 
-use crate::change::{Difference, Update, Wish, difference};
-use crate::plan::{Data, Plan};
-use crate::zone::{Found, Trouble};
+use crate::plan::{Plan, RecordData};
+use crate::update::{DesiredState, Difference, Update, difference};
+use crate::zone::{RecordSetContents, ZoneError};
 
 /// How often in a row a record set is read again at once because somebody else has changed it.
 const MAX_CONFLICTS: u8 = 8;
@@ -44,9 +44,9 @@ pub enum Event {
         /// Which set.
         set: usize,
         /// What was taken out.
-        removed: Vec<Data>,
+        removed: Vec<RecordData>,
         /// What was put in.
-        added: Vec<Data>,
+        added: Vec<RecordData>,
     },
     /// All servers of a set are dead, and their records stay: a zone without a server is worse than one with a dead server.
     LastKept {
@@ -58,12 +58,12 @@ pub enum Event {
         /// Which set.
         set: usize,
         /// Which record.
-        data: Data,
+        data: RecordData,
     },
     /// The name server does not answer. It is told once until it does.
-    Silent,
+    Unreachable,
     /// The name server answers again.
-    Answers,
+    Reachable,
     /// The name server refuses. The same is told once.
     Refused {
         /// What it refuses, why, and what to do.
@@ -96,9 +96,9 @@ struct ServerState {
 
 #[derive(Debug)]
 struct SetState {
-    wishes: Vec<Wish>,
+    desired: Vec<DesiredState>,
     due: Timestamp,
-    work: Work,
+    phase: SetPhase,
     /// A wish has changed since the set was read last.
     is_stale: bool,
     /// The zone has what is wished.
@@ -106,12 +106,12 @@ struct SetState {
     conflicts: u8,
     /// Why it was refused last, which has been told.
     refused: Option<String>,
-    is_last_told: bool,
-    put_back_told: Vec<usize>,
+    is_last_reported: bool,
+    restored_reported: Vec<usize>,
 }
 
 #[derive(Debug)]
-enum Work {
+enum SetPhase {
     Idle,
     Reading,
     Updating(Update),
@@ -129,20 +129,20 @@ impl Watcher {
         };
         let servers = plan.servers.iter().map(server).collect();
         let sets = plan.sets.iter().map(|set| {
-            let wish = |server: Option<usize>| server.map_or(Wish::Put, |_| Wish::Unknown);
-            let wishes: Vec<Wish> = set.entries.iter().map(|entry| wish(entry.server)).collect();
+            let wish = |server: Option<usize>| server.map_or(DesiredState::Publish, |_| DesiredState::Unknown);
+            let wishes: Vec<DesiredState> = set.entries.iter().map(|entry| wish(entry.server)).collect();
             // What depends on servers is looked at when something is known of them.
-            let due = if wishes.contains(&Wish::Put) { now } else { now + plan.refresh };
+            let due = if wishes.contains(&DesiredState::Publish) { now } else { now + plan.refresh };
             SetState {
-                wishes,
+                desired: wishes,
                 due,
-                work: Work::Idle,
+                phase: SetPhase::Idle,
                 is_stale: false,
                 is_settled: false,
                 conflicts: 0,
                 refused: None,
-                is_last_told: false,
-                put_back_told: Vec::new(),
+                is_last_reported: false,
+                restored_reported: Vec::new(),
             }
         });
         let sets = sets.collect();
@@ -160,7 +160,7 @@ impl Watcher {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let servers = self.servers.iter().filter(|server| !server.is_asked).map(|server| server.due);
-        let sets = self.sets.iter().filter(|set| matches!(set.work, Work::Idle)).map(|set| set.due);
+        let sets = self.sets.iter().filter(|set| matches!(set.phase, SetPhase::Idle)).map(|set| set.due);
         servers.chain(sets).min()
     }
 
@@ -168,7 +168,7 @@ impl Watcher {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let are_known = self.servers.iter().all(|server| server.is_up.is_some());
-        are_known && self.sets.iter().all(|set| set.is_settled && !set.is_stale && matches!(set.work, Work::Idle))
+        are_known && self.sets.iter().all(|set| set.is_settled && !set.is_stale && matches!(set.phase, SetPhase::Idle))
     }
 
     /// Time has passed.
@@ -194,8 +194,8 @@ impl Watcher {
         server.is_asked = false;
         let is_good = status.is_some_and(|status| self.plan.probe.accepts(status));
         let is_up = match server.health.handle_probe(now, is_good, &self.plan.probe) {
-            Some(Change::Down) => false,
-            Some(Change::Up) => true,
+            Some(HealthChange::Down) => false,
+            Some(HealthChange::Up) => true,
             None if server.is_up.is_none() && is_good => true,
             None => return,
         };
@@ -205,14 +205,14 @@ impl Watcher {
         } else {
             Event::Down { server: index }
         }));
-        self.wish(index, if is_up { Wish::Put } else { Wish::Go });
+        self.set_desired(index, if is_up { DesiredState::Publish } else { DesiredState::Remove });
     }
 
     /// Has the records of a server be as `wish` says.
-    fn wish(&mut self, server: usize, wish: Wish) {
+    fn set_desired(&mut self, server: usize, wish: DesiredState) {
         let mut concerned = Vec::new();
         for (index, (set, state)) in self.plan.sets.iter().zip(&mut self.sets).enumerate() {
-            let own = set.entries.iter().zip(&mut state.wishes).filter(|(entry, _)| entry.server == Some(server));
+            let own = set.entries.iter().zip(&mut state.desired).filter(|(entry, _)| entry.server == Some(server));
             own.for_each(|(_, old)| {
                 *old = wish;
                 state.is_stale = true;
@@ -225,52 +225,54 @@ impl Watcher {
 
     /// Reads a set, unless something is under way with it: then it is read afterwards.
     fn read(&mut self, index: usize) {
-        let Some(state) = self.sets.get_mut(index).filter(|state| matches!(state.work, Work::Idle)) else { return };
-        state.work = Work::Reading;
+        let Some(state) = self.sets.get_mut(index).filter(|state| matches!(state.phase, SetPhase::Idle)) else {
+            return;
+        };
+        state.phase = SetPhase::Reading;
         state.is_stale = false;
         self.outputs.push_back(Output::Read(index));
     }
 
     /// The name server has told what a set has.
-    pub fn handle_read(&mut self, now: Timestamp, index: usize, found: Result<Found, Trouble>) {
+    pub fn handle_read(&mut self, now: Timestamp, index: usize, found: Result<RecordSetContents, ZoneError>) {
         let (Some(set), Some(state)) = (self.plan.sets.get(index), self.sets.get_mut(index)) else { return };
-        state.work = Work::Idle;
+        state.phase = SetPhase::Idle;
         let found = match found {
             Ok(found) => found,
-            Err(trouble) => return self.handle_trouble(now, index, trouble),
+            Err(trouble) => return self.handle_error(now, index, trouble),
         };
-        let difference = difference(set, &state.wishes, &found);
-        self.note(index, &difference);
+        let difference = difference(set, &state.desired, &found);
+        self.report(index, &difference);
         self.on_answer();
-        if difference.is_nothing() {
+        if difference.is_empty() {
             return self.settle(now, index, difference.is_last_kept);
         }
         let Difference { remove, add, .. } = difference;
         let update = Update { set: index, expected: found.records, remove, add };
         if let Some(state) = self.sets.get_mut(index) {
-            state.work = Work::Updating(update.clone());
+            state.phase = SetPhase::Updating(update.clone());
         }
         self.outputs.push_back(Output::Update(update));
     }
 
     /// Tells what is odd about a set, once.
-    fn note(&mut self, index: usize, difference: &Difference) {
+    fn report(&mut self, index: usize, difference: &Difference) {
         let (Some(set), Some(state)) = (self.plan.sets.get(index), self.sets.get_mut(index)) else { return };
-        if difference.is_last_kept && !state.is_last_told {
+        if difference.is_last_kept && !state.is_last_reported {
             self.outputs.push_back(Output::Event(Event::LastKept { set: index }));
         }
-        state.is_last_told = difference.is_last_kept;
-        for entry in difference.put_back.iter().filter(|entry| !state.put_back_told.contains(entry)) {
+        state.is_last_reported = difference.is_last_kept;
+        for entry in difference.restored.iter().filter(|entry| !state.restored_reported.contains(entry)) {
             let data = set.entries.get(*entry).map(|entry| entry.data.clone());
             self.outputs.extend(data.map(|data| Output::Event(Event::PutBack { set: index, data })));
         }
-        state.put_back_told.clone_from(&difference.put_back);
+        state.restored_reported.clone_from(&difference.restored);
     }
 
     /// The name server has changed a set, or not.
-    pub fn handle_update(&mut self, now: Timestamp, index: usize, outcome: Result<(), Trouble>) {
+    pub fn handle_update(&mut self, now: Timestamp, index: usize, outcome: Result<(), ZoneError>) {
         let Some(state) = self.sets.get_mut(index) else { return };
-        let Work::Updating(update) = std::mem::replace(&mut state.work, Work::Idle) else { return };
+        let SetPhase::Updating(update) = std::mem::replace(&mut state.phase, SetPhase::Idle) else { return };
         match outcome {
             Ok(()) => {
                 let Update { remove: removed, add: added, .. } = update;
@@ -278,7 +280,7 @@ impl Watcher {
                 self.on_answer();
                 self.settle(now, index, false);
             }
-            Err(trouble) => self.handle_trouble(now, index, trouble),
+            Err(trouble) => self.handle_error(now, index, trouble),
         }
     }
 
@@ -292,31 +294,31 @@ impl Watcher {
             return self.read(index);
         }
         state.is_settled = true;
-        for wish in &mut state.wishes {
+        for wish in &mut state.desired {
             *wish = match *wish {
-                Wish::Put => Wish::Stay,
-                Wish::Go if !is_last_kept => Wish::Gone,
+                DesiredState::Publish => DesiredState::Present,
+                DesiredState::Remove if !is_last_kept => DesiredState::Removed,
                 other => other,
             };
         }
     }
 
-    fn handle_trouble(&mut self, now: Timestamp, index: usize, trouble: Trouble) {
+    fn handle_error(&mut self, now: Timestamp, index: usize, trouble: ZoneError) {
         let Some(state) = self.sets.get_mut(index) else { return };
         state.is_settled = false;
         state.due = now + self.plan.retry;
         match trouble {
-            Trouble::Changed if state.conflicts < MAX_CONFLICTS => {
+            ZoneError::Conflict if state.conflicts < MAX_CONFLICTS => {
                 state.conflicts += 1;
                 self.read(index);
             }
-            Trouble::Changed => state.conflicts = 0,
-            Trouble::Silent => {
+            ZoneError::Conflict => state.conflicts = 0,
+            ZoneError::Timeout => {
                 if !std::mem::replace(&mut self.is_silent, true) {
-                    self.outputs.push_back(Output::Event(Event::Silent));
+                    self.outputs.push_back(Output::Event(Event::Unreachable));
                 }
             }
-            Trouble::Refused(why) => {
+            ZoneError::Refused(why) => {
                 if state.refused.as_ref() != Some(&why) {
                     state.refused = Some(why.clone());
                     self.outputs.push_back(Output::Event(Event::Refused { why }));
@@ -327,7 +329,7 @@ impl Watcher {
 
     fn on_answer(&mut self) {
         if std::mem::take(&mut self.is_silent) {
-            self.outputs.push_back(Output::Event(Event::Answers));
+            self.outputs.push_back(Output::Event(Event::Reachable));
         }
     }
 }

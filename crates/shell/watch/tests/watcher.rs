@@ -7,7 +7,8 @@ use std::time::Duration;
 use strowger_balancer::Probe;
 use strowger_foundation::Timestamp;
 use strowger_watch::{
-    Data, Entry, Event, Found, Kind, Output, Plan, RecordSet, Server, Transport, Trouble, Update, Watcher,
+    Entry, Event, Kind, Output, Plan, RecordData, RecordSet, RecordSetContents, Server, Transport, Update, Watcher,
+    ZoneError,
 };
 
 const NAME: &str = "_sip._udp.example.com";
@@ -17,8 +18,8 @@ const ROUND_TRIP: Duration = Duration::from_millis(10);
 /// What is asked again after that.
 const REFRESH: Duration = Duration::from_secs(60);
 
-fn data(number: u8) -> Data {
-    Data::Service { priority: 0, weight: 1, port: 5060, target: format!("s{number}.example.com") }
+fn data(number: u8) -> RecordData {
+    RecordData::Service { priority: 0, weight: 1, port: 5060, target: format!("s{number}.example.com") }
 }
 
 fn plan(count: u8) -> Plan {
@@ -55,7 +56,7 @@ enum Answer {
 /// A zone, servers, and watchers of both.
 struct World {
     now: Timestamp,
-    zone: Vec<Data>,
+    zone: Vec<RecordData>,
     ttl_s: u32,
     /// How often the zone was changed.
     changes: usize,
@@ -70,7 +71,7 @@ struct World {
 }
 
 impl World {
-    fn new(watchers: usize, servers: u8, zone: &[Data]) -> World {
+    fn new(watchers: usize, servers: u8, zone: &[RecordData]) -> World {
         let now = Timestamp::from_millis(1_000);
         let mut world = World {
             now,
@@ -111,12 +112,14 @@ impl World {
         match answer {
             Answer::Probe(server, status) => self.watchers[index].handle_probe(now, server, status),
             Answer::Read(set) => {
-                let found =
-                    Found { records: self.zone.clone(), ttl_s: if self.zone.is_empty() { 0 } else { self.ttl_s } };
-                self.watchers[index].handle_read(now, set, if silent { Err(Trouble::Silent) } else { Ok(found) });
+                let found = RecordSetContents {
+                    records: self.zone.clone(),
+                    ttl_s: if self.zone.is_empty() { 0 } else { self.ttl_s },
+                };
+                self.watchers[index].handle_read(now, set, if silent { Err(ZoneError::Timeout) } else { Ok(found) });
             }
             Answer::Update(update) => {
-                let outcome = if silent { Err(Trouble::Silent) } else { self.update(&update) };
+                let outcome = if silent { Err(ZoneError::Timeout) } else { self.update(&update) };
                 self.watchers[index].handle_update(now, update.set, outcome);
             }
             Answer::Timeout => self.watchers[index].handle_timeout(now),
@@ -124,17 +127,17 @@ impl World {
     }
 
     /// As RFC 2136 has it.
-    fn update(&mut self, update: &Update) -> Result<(), Trouble> {
+    fn update(&mut self, update: &Update) -> Result<(), ZoneError> {
         if self.refuses {
-            return Err(Trouble::Refused("REFUSED".to_owned()));
+            return Err(ZoneError::Refused("REFUSED".to_owned()));
         }
-        let sorted = |records: &[Data]| {
+        let sorted = |records: &[RecordData]| {
             let mut shown: Vec<String> = records.iter().map(ToString::to_string).collect();
             shown.sort();
             shown
         };
         if sorted(&update.expected) != sorted(&self.zone) {
-            return Err(Trouble::Changed);
+            return Err(ZoneError::Conflict);
         }
         self.zone.retain(|data| !update.remove.contains(data));
         for data in &update.add {
@@ -220,13 +223,14 @@ fn one_lost_answer_changes_nothing() {
 
 #[test]
 fn zone_is_brought_into_order_at_the_start() {
-    let other = |priority, number: u8| Data::Service {
+    let other = |priority, number: u8| RecordData::Service {
         priority,
         weight: 7,
         port: 5060,
         target: format!("s{number}.example.com"),
     };
-    let foreign = Data::Service { priority: 9, weight: 0, port: 5060, target: "elsewhere.example.net".to_owned() };
+    let foreign =
+        RecordData::Service { priority: 9, weight: 0, port: 5060, target: "elsewhere.example.net".to_owned() };
     // The first has another priority, the second is dead, the third is missing, and one is nobody's.
     let mut world = World::new(1, 3, &[other(5, 1), other(0, 2), foreign.clone()]);
     world.ttl_s = 3_600;
@@ -288,11 +292,11 @@ fn silent_name_server_is_told_once_and_tried_again() {
     world.set(0, false);
     world.run_for(Duration::from_secs(100));
     assert!(world.has(1));
-    assert_eq!(world.count(|event| matches!(event, Event::Silent)), 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Unreachable)), 1);
     world.is_silent = false;
     world.run_for(Duration::from_secs(6));
     assert!(!world.has(1));
-    assert_eq!(world.count(|event| matches!(event, Event::Answers)), 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Reachable)), 1);
 }
 
 #[test]

@@ -8,15 +8,15 @@ use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_net::PacketFilter;
 use strowger_overload::{
-    ConnectionLimit, Controller, FilterAbilities, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint,
-    kind_of, may_be_dropped_unread, position, queue_of,
+    ConnectionLimit, Controller, ControllerStatus, FilterAbilities, FilteredKind, OfferedRequest, Queue, Verdict,
+    WINDOW, fingerprint, kind_of, may_be_dropped_unread, position, queue_of,
 };
-use strowger_shard::{Classified, Snapshot, Steered, begins_work, may_begin_work};
+use strowger_shard::{Classification, Snapshot, SteeringResult, begins_work, may_begin_work};
 
-use crate::brain::Maker;
-use crate::desk::Desk;
 use crate::kernel_filter::{KernelFilter, Rules, SharedMemory};
-use crate::queue::NewWorkQueue;
+use crate::new_work_queue::NewWorkQueue;
+use crate::shard_factory::ShardFactory;
+use crate::shard_host::ShardHost;
 use crate::status::OverloadStatus;
 
 /// Where messages have waited. Their waits are told apart, for one queue may be short where another one is long.
@@ -75,7 +75,7 @@ impl StreamLoad {
 }
 
 /// How long it takes at least from being told of an overload to being told that it is over.
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A worker's overload control.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ pub(crate) struct Admission {
     /// When the queues are looked at next.
     next_look: Timestamp,
     /// Since when the operator knows of an overload.
-    told: Option<Timestamp>,
+    overload_logged_at: Option<Timestamp>,
 }
 
 impl Admission {
@@ -110,11 +110,11 @@ impl Admission {
             streams: StreamLoad::default(),
             has_unread: false,
             next_look: Timestamp::ZERO,
-            told: None,
+            overload_logged_at: None,
         }
     }
 
-    pub(crate) fn pressure(&self) -> Pressure {
+    pub(crate) fn pressure(&self) -> ControllerStatus {
         self.controller.pressure()
     }
 
@@ -141,12 +141,12 @@ impl Admission {
     }
 
     /// Whether a connection that brings new work is read.
-    pub(crate) fn reads(&self, connection: ConnId) -> bool {
-        self.connections.reads(connection)
+    pub(crate) fn may_read(&self, connection: ConnId) -> bool {
+        self.connections.should_read(connection)
     }
 
     /// The messages that are judged from now on have waited in this queue.
-    pub(crate) const fn reads_from(&mut self, queue: WaitQueue) {
+    pub(crate) const fn set_wait_queue(&mut self, queue: WaitQueue) {
         self.queue = queue;
     }
 
@@ -156,7 +156,7 @@ impl Admission {
         if self.controller.filter().is_open() || queue_of(message) == Queue::InProgress {
             return false;
         }
-        !self.controller.lets_pass(kind(), position(message, self.salt)) && may_be_dropped_unread(message)
+        !self.controller.passes(kind(), position(message, self.salt)) && may_be_dropped_unread(message)
     }
 
     /// Has seen new work wait for too long.
@@ -164,7 +164,7 @@ impl Admission {
     pub(crate) fn begin_limiting(&mut self) {
         let wait = Duration::from_millis(200);
         for number in 0..10 {
-            self.controller.note_wait(Timestamp::ZERO + WINDOW * number, 0, wait);
+            self.controller.record_wait(Timestamp::ZERO + WINDOW * number, 0, wait);
         }
         assert!(self.is_limiting());
     }
@@ -178,7 +178,7 @@ impl Admission {
     /// Takes note that new work of connections goes on waiting, and has for so long.
     pub(crate) fn note_waiting(&mut self, now: Timestamp, wait: Duration) {
         self.streams.note_wait(wait);
-        self.controller.note_wait(now, WaitQueue::Streams.number(), wait);
+        self.controller.record_wait(now, WaitQueue::Streams.number(), wait);
     }
 
     /// Takes note of how long a message has waited, if that was among new work.
@@ -187,24 +187,24 @@ impl Admission {
             if matches!(self.queue, WaitQueue::Streams) {
                 self.streams.note_wait(wait);
             }
-            self.controller.note_wait(now, self.queue.number(), wait);
+            self.controller.record_wait(now, self.queue.number(), wait);
         }
     }
 
     /// What becomes of a message that was read; `classify` says what it counts as.
-    fn judge(
+    fn decide(
         &mut self,
         now: Timestamp,
         wait: Duration,
         (bytes, flow): (&[u8], &Flow),
-        classify: impl FnOnce() -> Classified,
+        classify: impl FnOnce() -> Classification,
     ) -> Verdict {
         let Self { controller, kernel, streams, salt, .. } = self;
         let is_reliable = flow.transport.is_reliable();
-        let verdict = controller.handle_offer(now, wait, || {
-            let Classified { class, kind, is_unlimited, is_proven } = classify();
+        let verdict = controller.handle_request(now, wait, || {
+            let Classification { class, kind, is_unlimited, is_proven } = classify();
             let source = (!is_unlimited).then_some(flow.peer.ip());
-            Offer { class, kind, position: position(bytes, *salt), source, is_proven, is_reliable }
+            OfferedRequest { class, kind, position: position(bytes, *salt), source, is_proven, is_reliable }
         });
         if is_reliable {
             streams.count(verdict != Verdict::Admit);
@@ -215,19 +215,19 @@ impl Admission {
     }
 
     /// Tells when the worker begins to refuse, and when that ends; not more than once in [`TOLD_EVERY`].
-    fn tell(&mut self, now: Timestamp) {
-        match self.told {
+    fn log_overload(&mut self, now: Timestamp) {
+        match self.overload_logged_at {
             None if self.is_limiting() => {
                 let wait_ms = self.pressure().wait.as_millis();
                 tracing::warn!(
                     "overload: new work waits for {wait_ms} ms, so some of it is refused (strowger ctl status)"
                 );
-                self.told = Some(now);
+                self.overload_logged_at = Some(now);
             }
-            Some(since) if !self.is_limiting() && now >= since + TOLD_EVERY => {
+            Some(since) if !self.is_limiting() && now >= since + LOG_INTERVAL => {
                 let lasted = now.saturating_since(since).as_secs();
                 tracing::info!("overload: over, after {lasted} s");
-                self.told = None;
+                self.overload_logged_at = None;
             }
             _ => {}
         }
@@ -246,10 +246,10 @@ impl Admission {
         }
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
-        self.tell(now);
+        self.log_overload(now);
         let (salt, is_limiting) = (self.salt, self.is_limiting());
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
-        self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
+        self.kernel.update(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
         // What came on connections is sent once, so nothing need be remembered of it.
         self.controller.set_filter_abilities(if is_sorted {
             self.kernel.abilities()
@@ -267,58 +267,58 @@ impl Admission {
 
 /// Whether a message begins something.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Begins {
+enum NewWork {
     /// It belongs to something begun, or is a response.
-    Nothing,
-    Something,
+    No,
+    Yes,
     /// It claims to belong to a dialog.
-    Doubtful,
+    Unproven,
 }
 
-impl<M: Maker> Desk<M> {
+impl<M: ShardFactory> ShardHost<M> {
     /// What overload control says of a message for one of this worker's shards.
-    pub(crate) fn judge(
+    pub(crate) fn admit(
         &mut self,
         now: Timestamp,
         (arrival, flow): (Timestamp, &Flow),
-        (peek, steered): (&Peek<'_>, &Steered),
+        (peek, steered): (&Peek<'_>, &SteeringResult),
         bytes: &[u8],
     ) -> Verdict {
         let wait = now.saturating_since(arrival);
         self.admission.note_wait(now, wait, bytes);
         let begins_work = self.begins_work(peek, flow);
-        if begins_work == Begins::Nothing {
-            self.admission.controller.note_in_progress();
+        if begins_work == NewWork::No {
+            self.admission.controller.record_in_progress();
             return Verdict::Admit;
         }
-        let Self { admission, common, snapshot, .. } = self;
-        let verdict =
-            admission.judge(now, wait, (bytes, flow), || common.maker.classify(now, (peek, steered), flow, snapshot));
+        let Self { admission, shared: common, snapshot, .. } = self;
+        let verdict = admission
+            .decide(now, wait, (bytes, flow), || common.factory.classify(now, (peek, steered), flow, snapshot));
         let verdict = match verdict {
             // Who is in the dialog, if anybody, is not to think that it has ended.
-            Verdict::Refuse { .. } if begins_work == Begins::Doubtful => Verdict::Drop,
+            Verdict::Refuse { .. } if begins_work == NewWork::Unproven => Verdict::Drop,
             verdict => verdict,
         };
-        self.exits.counters.shed += u64::from(verdict == Verdict::Drop);
+        self.io.counters.shed += u64::from(verdict == Verdict::Drop);
         verdict
     }
 
     /// Whether a message may be refused. While the worker limits, a tag in To is not believed to who has proven nothing.
-    fn begins_work(&self, peek: &Peek<'_>, flow: &Flow) -> Begins {
-        let Kind::Request(method) = peek.kind else { return Begins::Nothing };
-        let is_known = |ip: IpAddr| self.common.maker.is_known(ip, &self.snapshot);
+    fn begins_work(&self, peek: &Peek<'_>, flow: &Flow) -> NewWork {
+        let Kind::Request(method) = peek.kind else { return NewWork::No };
+        let is_known = |ip: IpAddr| self.shared.factory.is_known(ip, &self.snapshot);
         if begins_work(peek, method) {
-            Begins::Something
+            NewWork::Yes
         } else if self.admission.is_limiting() && may_begin_work(method) && !is_known(flow.peer.ip()) {
-            Begins::Doubtful
+            NewWork::Unproven
         } else {
-            Begins::Nothing
+            NewWork::No
         }
     }
 
     /// Whether a connection is left unread that brings new work.
-    pub(crate) fn leaves_unread(&self, connection: ConnId, peer: IpAddr) -> bool {
-        !self.admission.reads(connection) && !self.snapshot.trusts(peer)
+    pub(crate) fn should_pause(&self, connection: ConnId, peer: IpAddr) -> bool {
+        !self.admission.may_read(connection) && !self.snapshot.trusts(peer)
     }
 
     /// Whether a message of a peer is not even read.
@@ -330,7 +330,7 @@ impl<M: Maker> Desk<M> {
     fn kind_from(&self, peer: IpAddr, message: &[u8]) -> FilteredKind {
         match kind_of(message) {
             FilteredKind::Call if self.snapshot.trusts(peer) => FilteredKind::TrunkCall,
-            FilteredKind::Call if self.common.maker.is_known(peer, &self.snapshot) => FilteredKind::ProvenCall,
+            FilteredKind::Call if self.shared.factory.is_known(peer, &self.snapshot) => FilteredKind::ProvenCall,
             kind => kind,
         }
     }
@@ -340,7 +340,7 @@ impl<M: Maker> Desk<M> {
         self.admission.note_wait(now, now.saturating_since(arrival), bytes);
         if queue_of(bytes) == Queue::NewWork {
             let kind = self.kind_from(peer, bytes);
-            self.admission.controller.note_malformed(now, kind);
+            self.admission.controller.record_malformed(now, kind);
         }
     }
 
@@ -361,23 +361,23 @@ impl<M: Maker> Desk<M> {
 
     /// Has the kernel's queues and filters follow the controller.
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
-        let Self { admission, exits, snapshot, version, common, .. } = self;
+        let Self { admission, io: exits, snapshot, version, shared: common, .. } = self;
         let load = (exits.streams.len(), exits.is_all_sorted());
         if admission.adjust(now, &mut exits.new_work, load, (snapshot, *version)) {
-            admission.has_unread = exits.streams.review_unread(|connection| admission.reads(connection));
-            common.maker.note_pressure(exits.index, &admission.pressure());
+            admission.has_unread = exits.streams.resume_reading(|connection| admission.may_read(connection));
+            common.factory.note_pressure(exits.index, &admission.pressure());
         }
     }
 
     pub(crate) fn overload_status(&self) -> OverloadStatus {
-        let Pressure { is_limiting, shed_permille, admitted_per_s, wait, .. } = self.admission.pressure();
+        let ControllerStatus { is_limiting, shed_permille, admitted_per_s, wait, .. } = self.admission.pressure();
         OverloadStatus {
             is_on: self.admission.is_enabled,
             limiting: usize::from(is_limiting),
             shed_permille,
             admitted_per_s: if is_limiting { admitted_per_s } else { 0 },
             wait,
-            sorted_by_kernel: self.exits.new_work.iter().flatten().count(),
+            sorted_by_kernel: self.io.new_work.iter().flatten().count(),
             filtered_by_kernel: usize::from(self.admission.is_filtered_by_kernel()),
         }
     }

@@ -8,7 +8,7 @@ use strowger_foundation::{Timestamp, Transport};
 
 /// A call in progress. Texts are what peers wrote, not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallLine {
+pub struct CallInfo {
     /// How far it has come.
     pub state: State,
     /// When its INVITE came.
@@ -29,7 +29,7 @@ pub struct CallLine {
     pub call_id: Vec<u8>,
 }
 
-impl CallLine {
+impl CallInfo {
     fn new(view: &CallView<'_>) -> Self {
         Self {
             state: view.state,
@@ -49,7 +49,7 @@ impl CallLine {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallList {
     /// The calls, the oldest of them first.
-    pub calls: Vec<CallLine>,
+    pub calls: Vec<CallInfo>,
     /// Whether some were left out.
     pub more: bool,
 }
@@ -58,7 +58,7 @@ impl CallList {
     /// Takes note of one more call.
     pub(crate) fn add(&mut self, limit: usize, view: &CallView<'_>) {
         if self.calls.len() < limit {
-            self.calls.push(CallLine::new(view));
+            self.calls.push(CallInfo::new(view));
         } else {
             self.more = true;
         }
@@ -84,7 +84,7 @@ pub struct Account {
 
 /// A question to a worker.
 #[derive(Debug)]
-pub(crate) enum Inquiry {
+pub(crate) enum WorkerQuery {
     /// Which calls its shards have, up to so many.
     Calls(usize, SyncSender<CallList>),
     /// At which trunks its shards register.

@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, TimerId, Timestamp};
-use strowger_net::{Moved, TcpStream};
+use strowger_net::{IoOutcome, TcpStream};
 
-use crate::index::Way;
-use crate::intake::Cutter;
+use crate::connection_index::PeerKey;
+use crate::framing::StreamFramer;
 
 /// Shards and flows that are told when a connection cannot be opened; more are not, and find out by their timers.
 const WRITERS: usize = 1024;
@@ -53,7 +53,7 @@ pub(crate) struct Connection {
     pub(crate) has_backlog: bool,
     /// What waits in it is too old: new work is dropped until nothing is left.
     pub(crate) is_stale: bool,
-    pub(crate) cutter: Cutter,
+    pub(crate) framer: StreamFramer,
     /// How many bytes `kept` must have before a look at them is worth it.
     pub(crate) needed: u32,
     /// When the first byte of an incomplete message came; [`Timestamp::MAX`] where there is none.
@@ -64,7 +64,7 @@ pub(crate) struct Connection {
     pub(crate) armed: Timestamp,
     pub(crate) timer: TimerId,
     /// What came in and was not dealt with.
-    pub(crate) kept: Vec<u8>,
+    pub(crate) unparsed: Vec<u8>,
     /// What waits to go out, behind `written` bytes that have gone.
     pub(crate) out: Vec<u8>,
     pub(crate) written: u32,
@@ -75,13 +75,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) const fn way(&self) -> Way {
+    pub(crate) const fn peer_key(&self) -> PeerKey {
         (self.listener, self.peer)
     }
 
     /// The flow of its messages.
     pub(crate) const fn flow(&self, id: ConnId) -> Flow {
-        Flow::on(self.listener, strowger_foundation::Transport::Tcp, self.peer, id)
+        Flow::on_connection(self.listener, strowger_foundation::Transport::Tcp, self.peer, id)
     }
 
     /// Bytes that wait to go out.
@@ -94,11 +94,11 @@ impl Connection {
         let mut taken = 0;
         while let Some(rest) = self.out.get(self.written as usize..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest)? {
-                Moved::Bytes(count) => {
+                IoOutcome::Bytes(count) => {
                     taken += count;
                     self.written = self.written.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
                 }
-                Moved::Blocked => {
+                IoOutcome::Blocked => {
                     self.is_blocked = true;
                     if self.written as usize >= COMPACT_BYTES {
                         self.out.drain(..self.written as usize);
@@ -107,7 +107,7 @@ impl Connection {
                     }
                     return Ok(taken);
                 }
-                Moved::Ended => return Err(io::ErrorKind::WriteZero.into()),
+                IoOutcome::Eof => return Err(io::ErrorKind::WriteZero.into()),
             }
         }
         Ok(taken)

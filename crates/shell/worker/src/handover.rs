@@ -16,13 +16,13 @@ use strowger_foundation::{Flow, ShardId, Timestamp};
 pub const HANDOVER_QUEUE: usize = 8192;
 
 /// The part that each has at least, however many they are.
-pub const HANDOVER_PART: usize = 256;
+pub const MIN_RING_CAPACITY: usize = 256;
 
 /// Empty buffers that are kept for one worker; what a burst took besides is freed.
 const SPARE_BUFFERS: usize = 1024;
 
 /// Messages that a worker takes before it deals with the first of them.
-pub(crate) const IN_HAND: usize = 16;
+pub(crate) const HANDOVER_BATCH: usize = 16;
 
 /// The room of a new buffer: no smaller than what crosses an Ethernet in one piece.
 const BUFFER_BYTES: usize = 2 * 1024;
@@ -32,7 +32,7 @@ const KEEP_BYTES: usize = 8 * 1024;
 
 /// What the other worker is to do with what it is handed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum HandoverCommand {
     /// Give the message to the shard, which it has.
     Deliver,
     /// Send the message, which the shard has written, on the flow's connection, which it has.
@@ -42,13 +42,13 @@ pub(crate) enum Errand {
     /// Tell the shard, which it has, that the flow could not be reached.
     Unconnected,
     /// Know that what comes behind this was sent by the newest plan: see [`moving`](crate::moving).
-    Mark,
+    Barrier,
 }
 
 /// One message, whole.
 #[derive(Debug)]
-pub(crate) struct Handed {
-    pub(crate) errand: Errand,
+pub(crate) struct HandoverMessage {
+    pub(crate) command: HandoverCommand,
     pub(crate) shard: ShardId,
     pub(crate) arrival: Timestamp,
     pub(crate) flow: Flow,
@@ -58,7 +58,7 @@ pub(crate) struct Handed {
 /// The end that gives messages away.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    messages: Producer<Handed>,
+    messages: Producer<HandoverMessage>,
     empties: Consumer<Vec<u8>>,
     /// Those that have come back; the last one first, for it may still be near a processor.
     spare: Vec<Vec<u8>>,
@@ -67,24 +67,24 @@ pub(crate) struct Sender {
 /// The end that takes them.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    messages: Consumer<Handed>,
+    messages: Consumer<HandoverMessage>,
     empties: Producer<Vec<u8>>,
 }
 
 /// The ring was full.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Dropped;
+pub(crate) struct RingFull;
 
 /// The messages in each ring of so many workers.
 pub(crate) fn capacity(workers: usize) -> usize {
-    (HANDOVER_QUEUE / workers.saturating_sub(1).max(1)).max(HANDOVER_PART)
+    (HANDOVER_QUEUE / workers.saturating_sub(1).max(1)).max(MIN_RING_CAPACITY)
 }
 
 /// The ring from one worker to another.
 pub(crate) fn ring(capacity: usize) -> (Sender, Receiver) {
     let (give, take) = RingBuffer::new(capacity);
     // More than can be on their way: those that the receiver has in its hands.
-    let (give_back, take_back) = RingBuffer::new(capacity + IN_HAND);
+    let (give_back, take_back) = RingBuffer::new(capacity + HANDOVER_BATCH);
     (Sender { messages: give, empties: take_back, spare: Vec::new() }, Receiver { messages: take, empties: give_back })
 }
 
@@ -95,27 +95,27 @@ impl Sender {
     /// [`Dropped`] when as many messages wait as the ring takes.
     pub(crate) fn send(
         &mut self,
-        errand: Errand,
+        errand: HandoverCommand,
         shard: ShardId,
         arrival: Timestamp,
         flow: Flow,
         message: &[u8],
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), RingFull> {
         if self.is_full() {
-            return Err(Dropped);
+            return Err(RingFull);
         }
         self.spare.extend(iter::from_fn(|| self.empties.pop().ok()));
         self.spare.truncate(SPARE_BUFFERS);
         let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES.max(message.len())));
         bytes.extend_from_slice(message);
-        self.messages.push(Handed { errand, shard, arrival, flow, bytes }).map_err(|_| Dropped)
+        self.messages.push(HandoverMessage { command: errand, shard, arrival, flow, bytes }).map_err(|_| RingFull)
     }
 
     /// Puts in what was made earlier.
     ///
     /// # Errors
     /// The same, when as many messages wait as the ring takes.
-    pub(crate) fn push(&mut self, handed: Handed) -> Result<(), Handed> {
+    pub(crate) fn push(&mut self, handed: HandoverMessage) -> Result<(), HandoverMessage> {
         self.messages.push(handed).map_err(|rtrb::PushError::Full(handed)| handed)
     }
 
@@ -132,12 +132,12 @@ impl Sender {
 
 impl Receiver {
     /// The next message. Give its buffer [back](Self::give_back).
-    pub(crate) fn poll(&mut self) -> Option<Handed> {
+    pub(crate) fn poll(&mut self) -> Option<HandoverMessage> {
         self.messages.pop().ok()
     }
 
     /// Returns the buffer of a message that was dealt with.
-    pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
+    pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
         if (1..=KEEP_BYTES).contains(&bytes.capacity()) {
             bytes.clear();
             // Buffers of messages that had to wait for the ring come on top of its own; what finds no room is freed.
@@ -153,12 +153,12 @@ impl Receiver {
 
 /// Wakes a worker that waits for the kernel, and costs nothing where it does not.
 #[derive(Debug)]
-pub(crate) struct Doorbell {
+pub(crate) struct WorkerWaker {
     is_parked: AtomicBool,
     waker: Waker,
 }
 
-impl Doorbell {
+impl WorkerWaker {
     /// A doorbell whose events bear `token`.
     ///
     /// # Errors
@@ -186,15 +186,15 @@ impl Doorbell {
     }
 
     /// Called after a ring was filled: wakes the owner where it waits.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
-            self.ring_always();
+            self.wake_always();
         }
     }
 
     /// Makes the owner look up, whether it waits or not.
-    pub(crate) fn ring_always(&self) {
+    pub(crate) fn wake_always(&self) {
         // The counter of an eventfd is never full here: mio empties it when it would be.
         if let Err(error) = self.waker.wake() {
             tracing::error!(%error, "a worker could not be woken");
@@ -215,8 +215,8 @@ mod tests {
         Flow::new(ListenerId(0), Transport::Udp, peer)
     }
 
-    fn send(sender: &mut Sender, shard: u16, message: &[u8]) -> Result<(), Dropped> {
-        sender.send(Errand::Deliver, ShardId(shard), Timestamp::from_millis(7), flow(), message)
+    fn send(sender: &mut Sender, shard: u16, message: &[u8]) -> Result<(), RingFull> {
+        sender.send(HandoverCommand::Deliver, ShardId(shard), Timestamp::from_millis(7), flow(), message)
     }
 
     #[test]
@@ -225,10 +225,10 @@ mod tests {
         for shard in 0..4 {
             assert_eq!(send(&mut sender, shard, b"x"), Ok(()));
         }
-        assert_eq!(send(&mut sender, 4, b"x"), Err(Dropped));
+        assert_eq!(send(&mut sender, 4, b"x"), Err(RingFull));
         let first = receiver.poll().expect("four wait");
         assert_eq!((first.shard, first.arrival, first.flow), (ShardId(0), Timestamp::from_millis(7), flow()));
-        receiver.give_back(first.bytes);
+        receiver.recycle(first.bytes);
         assert_eq!(send(&mut sender, 5, b"x"), Ok(()));
         let rest: Vec<_> = iter::from_fn(|| receiver.poll()).map(|handed| handed.shard.0).collect();
         assert_eq!(rest, [1, 2, 3, 5]);
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(send(&mut sender, 0, b"a longer message"), Ok(()));
         let handed = receiver.poll().expect("one waits");
         let address = handed.bytes.as_ptr();
-        receiver.give_back(handed.bytes);
+        receiver.recycle(handed.bytes);
         assert_eq!(send(&mut sender, 0, b"short"), Ok(()));
         let handed = receiver.poll().expect("one waits");
         assert_eq!((handed.bytes.as_slice(), handed.bytes.as_ptr()), (b"short".as_slice(), address));
@@ -253,7 +253,7 @@ mod tests {
             (0..count).for_each(|_| assert_eq!(send(sender, 0, b"x"), Ok(())));
             let handed: Vec<_> = iter::from_fn(|| receiver.poll()).collect();
             let last = handed.last().map(|handed| handed.bytes.as_ptr());
-            handed.into_iter().for_each(|handed| receiver.give_back(handed.bytes));
+            handed.into_iter().for_each(|handed| receiver.recycle(handed.bytes));
             last
         };
         exchange(&mut sender, &mut receiver, HANDOVER_QUEUE);
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn workers_share_what_may_wait_for_one() {
         let parts = [2, 3, 33, 64].map(capacity);
-        assert_eq!(parts, [HANDOVER_QUEUE, HANDOVER_QUEUE / 2, HANDOVER_PART, HANDOVER_PART]);
+        assert_eq!(parts, [HANDOVER_QUEUE, HANDOVER_QUEUE / 2, MIN_RING_CAPACITY, MIN_RING_CAPACITY]);
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(send(&mut sender, 0, &[b'x'; 60_000]), Ok(()));
         let handed = receiver.poll().expect("one waits");
         assert_eq!(handed.bytes.len(), 60_000);
-        receiver.give_back(handed.bytes);
+        receiver.recycle(handed.bytes);
         assert!(sender.empties.is_empty() && sender.spare.is_empty());
     }
 }

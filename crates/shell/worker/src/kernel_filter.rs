@@ -8,7 +8,7 @@ use strowger_foundation::Timestamp;
 use strowger_net::{DroppedMessages, FilterMemory, KnownSources, MAX_WORKERS, PacketFilter};
 use strowger_overload::{Filter, FilterAbilities};
 
-use crate::queue::NewWorkQueue;
+use crate::new_work_queue::NewWorkQueue;
 
 /// What the programs of all workers' sockets read.
 #[derive(Debug, Default)]
@@ -91,11 +91,11 @@ impl KernelFilter {
     }
 
     /// Has the kernel follow the controller's filter.
-    pub(crate) fn follow(&mut self, now: Timestamp, wanted: Filter, rules: Rules<'_>) {
+    pub(crate) fn update(&mut self, now: Timestamp, wanted: Filter, rules: Rules<'_>) {
         match &mut self.state {
             State::Memory { dropped, filter, version } if *version == rules.version => {
                 if *filter != wanted {
-                    dropped.let_pass(self.worker, &wanted);
+                    dropped.set_filter(self.worker, &wanted);
                     *filter = wanted;
                 }
                 dropped.handle_timeout(now);
@@ -104,7 +104,7 @@ impl KernelFilter {
                     detach(rules);
                 }
             }
-            State::Classic { filter, version } if *version == rules.version && filter.is_near(&wanted) => {}
+            State::Classic { filter, version } if *version == rules.version && filter.is_close_to(&wanted) => {}
             State::Open if !rules.is_limiting || rules.queues.iter().flatten().next().is_none() => {}
             State::Open | State::Memory { .. } if !self.is_memory_refused => self.begin_memory(now, wanted, rules),
             State::Open if wanted.is_open() => {}
@@ -134,7 +134,7 @@ impl KernelFilter {
             Some(dropped) => dropped,
             None => Arc::new(DroppedMessages::new(now)?),
         };
-        dropped.let_pass(self.worker, &wanted);
+        dropped.set_filter(self.worker, &wanted);
         let packet_filter = (rules.rules)(wanted);
         let memory = FilterMemory { dropped: &dropped, sources: self.shared.sources.as_deref() };
         for queue in rules.queues.iter().flatten() {
@@ -172,7 +172,7 @@ fn detach(rules: Rules<'_>) {
     let open = (rules.rules)(Filter::OPEN);
     for queue in rules.queues.iter().flatten() {
         if let Err(error) = queue.filter(&open) {
-            let address = queue.outlet.socket().local_addr();
+            let address = queue.socket.socket().local_addr();
             tracing::warn!(%address, %error, "the kernel goes on dropping calls; restart the server");
         }
     }

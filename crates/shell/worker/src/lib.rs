@@ -18,55 +18,55 @@
 )]
 
 mod admission;
-mod balance;
-mod brain;
 mod calls;
 mod connection;
-mod contact;
-mod crew;
-mod desk;
-mod entrance;
-mod exits;
+mod connection_index;
+mod datagram_socket;
 mod fleet;
+mod framing;
 mod handover;
-mod index;
-mod intake;
-mod keep;
+mod ingress;
 mod kernel_filter;
 mod limits;
-mod moving;
+mod migration;
+mod new_work_queue;
 mod options;
-mod outlet;
 mod panics;
-mod queue;
-mod reading;
+mod rebalance;
+mod record_sink;
 mod resolve;
+mod shard_factory;
+mod shard_host;
 mod slots;
 mod socket;
 mod spin;
 mod status;
+mod stream_listener;
+mod stream_reader;
 mod streams;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod worker;
+mod worker_handle;
+mod worker_io;
 
-pub use balance::{CALM_FOR, EVEN_AT, GATHER_AT, SETTLE, SPREAD_AT, UNEVEN_AT};
-pub use brain::NONCE_STRIPES;
-pub use calls::{Account, CallLine, CallList};
-pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
+pub use calls::{Account, CallInfo, CallList};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
-pub use handover::{HANDOVER_PART, HANDOVER_QUEUE};
-pub use keep::{Keep, KeepBatch, SecondKeep};
+pub use handover::{HANDOVER_QUEUE, MIN_RING_CAPACITY};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
-pub use moving::{HELD, HELD_BYTES};
+pub use migration::{MAX_HELD_BYTES, MAX_HELD_MESSAGES};
 pub use options::{Spin, Spread, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
-pub use resolve::{QUESTIONS, Reply, Resolve};
+pub use rebalance::{GROW_UTILIZATION, IMBALANCE_START, IMBALANCE_STOP, SETTLE_TIME, SHRINK_AFTER, SHRINK_UTILIZATION};
+pub use record_sink::{RecordBatch, RecordSink, SecondaryAck};
+pub use resolve::{MAX_DNS_QUERIES, Reply, Resolve};
+pub use shard_factory::NONCE_STRIPES;
 pub use socket::Socket;
 pub use status::{Counters, FleetStatus, OverloadStatus, StreamCounters, WorkerStatus};
 pub use trace::{
-    Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter, Traced,
-    Tracer,
+    Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter,
+    TraceRecord, Tracer,
 };
 pub use worker::TIMER_TICK;
+pub use worker_io::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};

@@ -17,7 +17,7 @@ pub struct WorkerOptions {
     pub overload_control: bool,
     /// Whether shards stay where they are, for tests that move them themselves.
     #[cfg(test)]
-    pub(crate) is_still: bool,
+    pub(crate) is_rebalancing_off: bool,
 }
 
 /// How a worker waits.
@@ -51,7 +51,7 @@ impl Default for WorkerOptions {
             spread: Spread::Peers,
             overload_control: true,
             #[cfg(test)]
-            is_still: false,
+            is_rebalancing_off: false,
         }
     }
 }

@@ -23,7 +23,7 @@ const RECKON_EVERY: u32 = 16;
 const LOSS_SHARE: u32 = 4;
 
 /// How much of that may be saved up.
-const SAVED_UP: Duration = Duration::from_millis(2);
+const MAX_BUDGET: Duration = Duration::from_millis(2);
 
 /// Decides how long a worker waits awake.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Spinner {
     unreckoned: u32,
     limit: Duration,
     /// What may still be lost.
-    funds: Duration,
+    budget: Duration,
 }
 
 impl Spinner {
@@ -49,26 +49,26 @@ impl Spinner {
             Spin::Always => (true, WAKE_UP),
         };
         let (waits, limit) = ([0; CLASSES + 1], Duration::ZERO);
-        Self { is_always_awake, longest, waits, remembered: 0, unreckoned: 0, limit, funds: SAVED_UP }
+        Self { is_always_awake, longest, waits, remembered: 0, unreckoned: 0, limit, budget: MAX_BUDGET }
     }
 
     /// How long to wait awake now; zero for not at all.
     pub(crate) fn limit(&self, has_shards: bool) -> Duration {
         match self.limit {
             _ if self.is_always_awake && has_shards => Duration::MAX,
-            limit if self.funds < limit => Duration::ZERO,
+            limit if self.budget < limit => Duration::ZERO,
             limit => limit,
         }
     }
 
     /// The worker was at work for so long.
     pub(crate) fn on_worked(&mut self, worked: Duration) {
-        self.funds = (self.funds + worked / LOSS_SHARE).min(SAVED_UP);
+        self.budget = (self.budget + worked / LOSS_SHARE).min(MAX_BUDGET);
     }
 
     /// `spent` was spent waiting awake, and nothing came.
     pub(crate) fn on_missed(&mut self, spent: Duration) {
-        self.funds = self.funds.saturating_sub(spent);
+        self.budget = self.budget.saturating_sub(spent);
     }
 
     /// Something came `after` a wait began, whether that was spent awake or asleep; `MAX` for what was no message.
@@ -209,7 +209,7 @@ mod tests {
                 spinner.on_worked(WORK);
                 worked += WORK;
             }
-            prop_assert!(lost <= SAVED_UP + worked / LOSS_SHARE);
+            prop_assert!(lost <= MAX_BUDGET + worked / LOSS_SHARE);
         }
 
         #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use strowger_foundation::{ShardId, Timestamp};
 use strowger_net as net;
 
-use crate::brain::Brain;
 use crate::panics::PanicReport;
+use crate::shard_factory::StateMachine;
 use strowger_shard as shard;
 
 /// Totals of one worker since it started, for what is neither a socket's nor a shard's.
@@ -241,14 +241,14 @@ pub(crate) struct Load {
 
 /// What a shard adds to the status of whoever has it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moving {
+pub(crate) struct ShardTotals {
     shard: shard::Counters,
     transactions: usize,
     unanswered: usize,
 }
 
-impl Moving {
-    pub(crate) fn of(brain: &impl Brain) -> Self {
+impl ShardTotals {
+    pub(crate) fn of(brain: &impl StateMachine) -> Self {
         Self { shard: brain.counters(), transactions: brain.transactions(), unanswered: brain.unanswered() }
     }
 
@@ -282,7 +282,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
         unaddressed,
         kernel_drops,
         sent,
-        joined,
+        segmented: joined,
         send_errors,
         no_buffers,
         send_blocked,
@@ -294,7 +294,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
     sum.unaddressed += unaddressed;
     sum.kernel_drops += kernel_drops;
     sum.sent += sent;
-    sum.joined += joined;
+    sum.segmented += joined;
     sum.send_errors += send_errors;
     sum.no_buffers += no_buffers;
     sum.send_blocked += send_blocked;
@@ -304,21 +304,21 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
 
 /// Where a worker leaves its status for whoever asks.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct StatusCell {
     status: Mutex<(Timestamp, WorkerStatus)>,
 }
 
 /// A worker that has said nothing for so long has nothing to do.
-const SILENT: Duration = Duration::from_millis(500);
+const IDLE_AFTER: Duration = Duration::from_millis(500);
 
-impl Board {
-    pub(crate) fn post(&self, now: Timestamp, status: WorkerStatus) {
+impl StatusCell {
+    pub(crate) fn publish(&self, now: Timestamp, status: WorkerStatus) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = (now, status);
     }
 
     pub(crate) fn read(&self, now: Timestamp) -> WorkerStatus {
         let (posted, mut status) = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if now > posted + SILENT {
+        if now > posted + IDLE_AFTER {
             status.load = 0.0;
         }
         status

@@ -12,10 +12,10 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, TimerWheel, Timestamp};
-use strowger_net::{Moved, TcpStream};
+use strowger_net::{IoOutcome, TcpStream};
 
 use crate::connection::{Connection, Phase};
-use crate::index::{Index, Refused, Way};
+use crate::connection_index::{ConnectionIndex, LimitExceeded, PeerKey};
 use crate::limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 use crate::slots::Slots;
 use crate::status::StreamCounters;
@@ -37,15 +37,15 @@ const FIRST_TOKEN: usize = 1 << 32;
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum CloseReason {
     /// The peer ended it.
     Ended,
     /// It broke, or the peer does not acknowledge any more.
     Broken,
     /// It could not be opened.
-    Unopened,
+    ConnectFailed,
     /// It could not be opened in time.
-    OpenedTooSlowly,
+    ConnectTimeout,
     /// It was silent too long.
     Idle,
     /// A message took too long.
@@ -59,43 +59,49 @@ pub(crate) enum Reason {
 }
 
 /// A connection that is closed, and its far end.
-pub(crate) type Closed = (ConnId, SocketAddr);
+pub(crate) type ClosedConnection = (ConnId, SocketAddr);
 
 /// The connections of one worker.
 #[derive(Debug)]
 pub(crate) struct Streams {
     worker: u16,
     registry: Registry,
-    index: Arc<Index>,
+    index: Arc<ConnectionIndex>,
     limits: StreamLimits,
     slots: Slots,
     wheel: TimerWheel<u32>,
     /// Those that may have something to read, each once.
     ready: VecDeque<u32>,
     /// Those of which new work comes next while the worker limits that: listed as ready when no others are.
-    put_off: VecDeque<u32>,
+    deferred: VecDeque<u32>,
     /// Since when any of them has had something to read.
     busy_since: Option<Timestamp>,
     /// Those that are not read while there is far too much new work, the first that was left so at the front.
-    unread: VecDeque<ConnId>,
+    paused: VecDeque<ConnId>,
     /// Those whose messages another worker has no room for just now; listed as ready with the next round.
     stalled: Vec<u32>,
     /// Those that have something to write, each once.
     dirty: Vec<u32>,
-    dead: Vec<(u32, Reason)>,
+    dead: Vec<(u32, CloseReason)>,
     kept_bytes: usize,
     queued_bytes: usize,
     spares: Vec<Vec<u8>>,
     /// Flows that could not be reached, and who sent to them.
     pub(crate) failed: Vec<(ShardId, Flow)>,
     /// Connections that are closed and that shards may know.
-    pub(crate) closed: Vec<Closed>,
+    pub(crate) closed: Vec<ClosedConnection>,
     pub(crate) counters: StreamCounters,
 }
 
 impl Streams {
     /// No connections. `seed` is drawn once a process, so that names that an earlier process gave away mean nothing here.
-    pub(crate) fn new(worker: u16, registry: Registry, index: Arc<Index>, limits: StreamLimits, seed: u64) -> Self {
+    pub(crate) fn new(
+        worker: u16,
+        registry: Registry,
+        index: Arc<ConnectionIndex>,
+        limits: StreamLimits,
+        seed: u64,
+    ) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the remainder is small")]
         let first_generation = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) % u64::from(ConnId::GENERATIONS)) as u32;
         Self {
@@ -106,9 +112,9 @@ impl Streams {
             slots: Slots::new(first_generation),
             wheel: TimerWheel::new(),
             ready: VecDeque::new(),
-            put_off: VecDeque::new(),
+            deferred: VecDeque::new(),
             busy_since: None,
-            unread: VecDeque::new(),
+            paused: VecDeque::new(),
             stalled: Vec::new(),
             dirty: Vec::new(),
             dead: Vec::new(),
@@ -155,17 +161,17 @@ impl Streams {
     }
 
     /// Who has the connection to a peer.
-    pub(crate) fn owner(&self, way: Way) -> Option<ConnId> {
+    pub(crate) fn owner(&self, way: PeerKey) -> Option<ConnId> {
         self.index.find(way)
     }
 
     /// Takes a connection that a peer has opened, or closes it where there are too many.
     pub(crate) fn accept(&mut self, now: Timestamp, listener: ListenerId, stream: TcpStream, peer: SocketAddr) {
         let source = Some(peer.ip());
-        match self.index.take(source) {
+        match self.index.acquire(source) {
             Ok(()) => {}
-            Err(Refused::Total) => return self.counters.refused_total += 1,
-            Err(Refused::Source) => return self.counters.refused_source += 1,
+            Err(LimitExceeded::Total) => return self.counters.refused_total += 1,
+            Err(LimitExceeded::Source) => return self.counters.refused_source += 1,
         }
         // A connection that is gone before it could be tuned is found to be when it is read.
         let _ = stream.tune(self.limits.user_timeout);
@@ -175,7 +181,7 @@ impl Streams {
                 // Where one of ours leads there already, it stays.
                 let _ = self.index.claim((listener, peer), self.id(slot));
             }
-            None => self.index.give_back(source),
+            None => self.index.release(source),
         }
     }
 
@@ -183,22 +189,22 @@ impl Streams {
     ///
     /// # Errors
     /// When none can be opened.
-    pub(crate) fn open(&mut self, now: Timestamp, way: Way, local: IpAddr) -> Result<ConnId, ()> {
-        if self.index.take(None).is_err() {
+    pub(crate) fn open(&mut self, now: Timestamp, way: PeerKey, local: IpAddr) -> Result<ConnId, ()> {
+        if self.index.acquire(None).is_err() {
             self.counters.refused_total += 1;
             return Err(());
         }
         let stream = TcpStream::connect(local, way.1).inspect(|stream| drop(stream.tune(self.limits.user_timeout)));
         let slot = stream.ok().and_then(|stream| self.insert(now, way, stream, Phase::Opening));
         let Some(slot) = slot else {
-            self.index.give_back(None);
+            self.index.release(None);
             self.counters.unopened += 1;
             return Err(());
         };
         let id = self.id(slot);
         if let Err(other) = self.index.claim(way, id) {
             if self.find(other).is_some() || other.worker() != usize::from(self.worker) {
-                self.bury(slot);
+                self.close_now(slot);
                 return Ok(other);
             }
             self.index.withdraw(way, other);
@@ -208,7 +214,7 @@ impl Streams {
         Ok(id)
     }
 
-    fn insert(&mut self, now: Timestamp, way: Way, mut stream: TcpStream, phase: Phase) -> Option<u32> {
+    fn insert(&mut self, now: Timestamp, way: PeerKey, mut stream: TcpStream, phase: Phase) -> Option<u32> {
         let slot = self.slots.take(ConnId::MAX_SLOTS)?;
         let token = Token(FIRST_TOKEN + slot as usize);
         if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE) {
@@ -232,13 +238,13 @@ impl Streams {
             is_dirty: false,
             has_backlog: false,
             is_stale: false,
-            cutter: crate::intake::Cutter::default(),
+            framer: crate::framing::StreamFramer::default(),
             needed: 0,
             since: Timestamp::MAX,
             heard: now,
             armed,
             timer: self.wheel.insert(armed, slot),
-            kept: Vec::new(),
+            unparsed: Vec::new(),
             out: Vec::new(),
             written: 0,
             writers: None,
@@ -283,7 +289,7 @@ impl Streams {
                 }
                 Ok(false) => return true,
                 Err(_) => {
-                    self.kill(slot, Reason::Unopened);
+                    self.kill(slot, CloseReason::ConnectFailed);
                     return true;
                 }
             }
@@ -306,7 +312,7 @@ impl Streams {
     /// Whether a round has work without anything new arriving.
     pub(crate) fn has_work(&self) -> bool {
         !self.ready.is_empty()
-            || !self.put_off.is_empty()
+            || !self.deferred.is_empty()
             || !self.dirty.is_empty()
             || !self.dead.is_empty()
             || !self.failed.is_empty()
@@ -317,7 +323,7 @@ impl Streams {
     }
 
     /// Lets those that stalled try again.
-    pub(crate) fn revive(&mut self) {
+    pub(crate) fn resume_stalled(&mut self) {
         while let Some(slot) = self.stalled.pop() {
             self.list(slot);
         }
@@ -334,9 +340,9 @@ impl Streams {
     }
 
     /// The next connection that was put off, with what it has kept.
-    pub(crate) fn next_put_off(&mut self) -> Option<(u32, Vec<u8>)> {
+    pub(crate) fn next_deferred(&mut self) -> Option<(u32, Vec<u8>)> {
         loop {
-            let slot = self.put_off.pop_front()?;
+            let slot = self.deferred.pop_front()?;
             if let Some(next) = self.take_turn(slot) {
                 return Some(next);
             }
@@ -346,45 +352,45 @@ impl Streams {
     fn take_turn(&mut self, slot: u32) -> Option<(u32, Vec<u8>)> {
         let connection = self.get(slot)?;
         connection.is_listed = false;
-        let kept = std::mem::take(&mut connection.kept);
+        let kept = std::mem::take(&mut connection.unparsed);
         self.kept_bytes -= kept.len().saturating_sub(FREE_BYTES);
         Some((slot, kept))
     }
 
     /// Puts a connection where it has its turn behind all that bring something else.
-    pub(crate) fn put_off(&mut self, slot: u32) {
+    pub(crate) fn defer(&mut self, slot: u32) {
         let Some(connection) = self.get(slot) else { return };
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
-            self.put_off.push_back(slot);
+            self.deferred.push_back(slot);
         }
     }
 
     /// Reads no more of a connection, whatever the kernel says, until it is [reviewed](Self::review_unread).
-    pub(crate) fn leave_unread(&mut self, slot: u32) {
+    pub(crate) fn pause_reading(&mut self, slot: u32) {
         let id = self.id(slot);
         let Some(connection) = self.get(slot) else { return };
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
-            self.unread.push_back(id);
+            self.paused.push_back(id);
             self.counters.left_unread += 1;
         }
     }
 
     /// Reads again those that are to be read, of which the new work that waits is dropped: it is too old. Whether any are left unread.
-    pub(crate) fn review_unread(&mut self, reads: impl Fn(ConnId) -> bool) -> bool {
-        for _ in 0..self.unread.len().min(REVIEWS) {
-            let Some(id) = self.unread.pop_front() else { break };
+    pub(crate) fn resume_reading(&mut self, reads: impl Fn(ConnId) -> bool) -> bool {
+        for _ in 0..self.paused.len().min(REVIEWS) {
+            let Some(id) = self.paused.pop_front() else { break };
             let Some(slot) = self.find(id) else { continue };
             let Some(connection) = self.get(slot) else { continue };
             if connection.is_ending || reads(id) {
                 connection.is_stale = true;
-                self.put_off.push_back(slot);
+                self.deferred.push_back(slot);
             } else {
-                self.unread.push_back(id);
+                self.paused.push_back(id);
             }
         }
-        !self.unread.is_empty()
+        !self.paused.is_empty()
     }
 
     /// Before connections are read: since when some of them have had something to read without a break. The kernel says nothing of
@@ -395,14 +401,14 @@ impl Streams {
 
     /// After connections were read.
     pub(crate) fn note_idle(&mut self) {
-        if self.ready.is_empty() && self.put_off.is_empty() {
+        if self.ready.is_empty() && self.deferred.is_empty() {
             self.busy_since = None;
         }
     }
 
     /// How many connections were put off.
-    pub(crate) fn put_off_len(&self) -> usize {
-        self.put_off.len()
+    pub(crate) fn deferred_len(&self) -> usize {
+        self.deferred.len()
     }
 
     /// Whether connections keep so much that each is better dealt with at once.
@@ -417,18 +423,18 @@ impl Streams {
             return 0;
         }
         let reason = match connection.stream.read(buffer) {
-            Ok(Moved::Bytes(count)) => {
+            Ok(IoOutcome::Bytes(count)) => {
                 // A short read has emptied the socket, but says nothing of the end that may stand behind.
                 connection.is_readable = count == buffer.len() || connection.is_ending;
                 self.counters.bytes_in += count as u64;
                 return count;
             }
-            Ok(Moved::Blocked) => {
+            Ok(IoOutcome::Blocked) => {
                 connection.is_readable = false;
                 return 0;
             }
-            Ok(Moved::Ended) => Reason::Ended,
-            Err(_) => Reason::Broken,
+            Ok(IoOutcome::Eof) => CloseReason::Ended,
+            Err(_) => CloseReason::Broken,
         };
         self.kill(slot, reason);
         0
@@ -443,7 +449,7 @@ impl Streams {
         if connection.phase == Phase::Dead {
             return;
         }
-        connection.kept = match kept {
+        connection.unparsed = match kept {
             Rest::Owned(mut bytes, consumed) => {
                 bytes.drain(..consumed);
                 // Counted is what it holds, so it has no room for much more.
@@ -452,7 +458,7 @@ impl Streams {
             }
             Rest::Borrowed(bytes) => bytes.to_vec(),
         };
-        let extra = connection.kept.len().saturating_sub(FREE_BYTES);
+        let extra = connection.unparsed.len().saturating_sub(FREE_BYTES);
         connection.has_backlog = needed.is_none();
         connection.is_stale &= needed.is_none() || connection.is_readable;
         connection.needed = u32::try_from(needed.unwrap_or(0)).unwrap_or(u32::MAX);
@@ -464,7 +470,7 @@ impl Streams {
         let deadline = if needed.is_some() { connection.since + message_time } else { Timestamp::MAX };
         self.kept_bytes += extra;
         if extra > 0 && !has_room {
-            return self.kill(slot, Reason::Memory);
+            return self.kill(slot, CloseReason::Memory);
         }
         self.hurry(slot, deadline);
     }
@@ -512,10 +518,10 @@ impl Streams {
         }
         let waiting = connection.unsent() + bytes.len();
         if waiting > limit {
-            return self.kill(slot, Reason::QueueFull);
+            return self.kill(slot, CloseReason::QueueFull);
         }
         if is_scarce && waiting > FREE_BYTES {
-            return self.kill(slot, Reason::Memory);
+            return self.kill(slot, CloseReason::Memory);
         }
         if connection.out.capacity() == 0
             && let Some(buffer) = spare.pop()
@@ -542,7 +548,7 @@ impl Streams {
         if connection.is_blocked || connection.phase == Phase::Opening {
             return;
         }
-        let Ok(written) = connection.write_out() else { return self.kill(slot, Reason::Broken) };
+        let Ok(written) = connection.write_out() else { return self.kill(slot, CloseReason::Broken) };
         *queued_bytes -= written;
         counters.bytes_out += written as u64;
         if connection.unsent() > 0 {
@@ -571,7 +577,7 @@ impl Streams {
         connection.heard = now;
         // Nothing comes first any more: what the peer still says is read, and forgotten.
         (connection.has_backlog, connection.since) = (false, Timestamp::MAX);
-        let way = connection.way();
+        let way = connection.peer_key();
         self.counters.closed_malformed += 1;
         self.index.withdraw(way, self.id(slot));
         self.mark(slot);
@@ -579,28 +585,28 @@ impl Streams {
     }
 
     /// Closes a connection with the end of the round. From here on nothing is sent on it.
-    pub(crate) fn kill(&mut self, slot: u32, reason: Reason) {
+    pub(crate) fn kill(&mut self, slot: u32, reason: CloseReason) {
         let Some(connection) = self.get(slot) else { return };
         if connection.phase == Phase::Dead {
             return;
         }
         let is_counted = connection.phase == Phase::Ending;
         connection.phase = Phase::Dead;
-        let way = connection.way();
+        let way = connection.peer_key();
         self.index.withdraw(way, self.id(slot));
         self.dead.push((slot, reason));
         let counters = &mut self.counters;
         let counter = match reason {
             _ if is_counted => return,
-            Reason::Ended => &mut counters.closed_by_peer,
-            Reason::Broken => &mut counters.closed_broken,
-            Reason::Unopened => &mut counters.unopened,
-            Reason::OpenedTooSlowly => &mut counters.connect_timeouts,
-            Reason::Idle => &mut counters.closed_idle,
-            Reason::Slow => &mut counters.closed_slow,
-            Reason::Malformed => &mut counters.closed_malformed,
-            Reason::QueueFull => &mut counters.send_overflow,
-            Reason::Memory => &mut counters.closed_memory,
+            CloseReason::Ended => &mut counters.closed_by_peer,
+            CloseReason::Broken => &mut counters.closed_broken,
+            CloseReason::ConnectFailed => &mut counters.unopened,
+            CloseReason::ConnectTimeout => &mut counters.connect_timeouts,
+            CloseReason::Idle => &mut counters.closed_idle,
+            CloseReason::Slow => &mut counters.closed_slow,
+            CloseReason::Malformed => &mut counters.closed_malformed,
+            CloseReason::QueueFull => &mut counters.send_overflow,
+            CloseReason::Memory => &mut counters.closed_memory,
         };
         *counter += 1;
     }
@@ -615,23 +621,23 @@ impl Streams {
         }
         while let Some((slot, reason)) = self.dead.pop() {
             tracing::debug!(connection = %self.id(slot), ?reason, "closed");
-            self.bury(slot);
+            self.close_now(slot);
         }
     }
 
     /// Closes a connection now and tells whom it concerns.
-    fn bury(&mut self, slot: u32) {
+    fn close_now(&mut self, slot: u32) {
         let id = self.id(slot);
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
         let Some(mut connection) = place.connection.take() else { return };
         place.generation = (place.generation + 1) % ConnId::GENERATIONS;
         self.slots.release(slot);
         self.wheel.cancel(connection.timer);
-        self.kept_bytes -= connection.kept.len().saturating_sub(FREE_BYTES);
+        self.kept_bytes -= connection.unparsed.len().saturating_sub(FREE_BYTES);
         self.queued_bytes -= connection.unsent();
         // What stands in a list is left there: its successor's turn comes once too often then.
-        self.index.withdraw(connection.way(), id);
-        self.index.give_back(connection.is_accepted.then_some(connection.peer.ip()));
+        self.index.withdraw(connection.peer_key(), id);
+        self.index.release(connection.is_accepted.then_some(connection.peer.ip()));
         match connection.writers.take() {
             Some(writers) => self.failed.extend(*writers),
             None if connection.is_known => self.closed.push((id, connection.peer)),
@@ -657,10 +663,10 @@ impl Streams {
             let mut next = silent.min(slow);
             if next <= now {
                 let reason = match phase {
-                    Phase::Opening => Some(Reason::OpenedTooSlowly),
-                    _ if slow <= now => Some(Reason::Slow),
+                    Phase::Opening => Some(CloseReason::ConnectTimeout),
+                    _ if slow <= now => Some(CloseReason::Slow),
                     _ if is_endless => None,
-                    Phase::Open | Phase::Ending | Phase::Dead => Some(Reason::Idle),
+                    Phase::Open | Phase::Ending | Phase::Dead => Some(CloseReason::Idle),
                 };
                 if let Some(reason) = reason {
                     self.kill(slot, reason);

@@ -52,7 +52,7 @@ pub enum Direction {
 
 /// A message that matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Traced {
+pub struct TraceRecord {
     /// When the worker had it in its hands.
     pub at: Timestamp,
     /// Whether it came or left.
@@ -78,7 +78,7 @@ pub struct TooManyTraces;
 pub struct Tracer {
     /// How many traces run: what a worker looks at.
     running: AtomicUsize,
-    traces: RwLock<Vec<Arc<Running>>>,
+    traces: RwLock<Vec<Arc<ActiveTrace>>>,
 }
 
 impl Tracer {
@@ -92,10 +92,10 @@ impl Tracer {
             return Err(TooManyTraces);
         }
         let (sender, receiver) = mpsc::sync_channel(TRACE_QUEUE);
-        let running = Arc::new(Running { filter, sender, lost: AtomicU64::new(0), calls: Mutex::default() });
+        let running = Arc::new(ActiveTrace { filter, sender, lost: AtomicU64::new(0), calls: Mutex::default() });
         traces.push(Arc::clone(&running));
         self.running.store(traces.len(), Ordering::Relaxed);
-        Ok(Trace { tracer: Arc::clone(self), running, receiver, told_lost: 0 })
+        Ok(Trace { tracer: Arc::clone(self), running, receiver, reported_lost: 0 })
     }
 
     /// A peer sent `bytes`.
@@ -124,7 +124,7 @@ impl Tracer {
                 continue;
             }
             let copy = masked.get_or_insert_with(|| mask(bytes.get(..MAX_TRACED_BYTES).unwrap_or(bytes))).clone();
-            running.give(Traced {
+            running.send(TraceRecord {
                 at,
                 direction,
                 listener: flow.listener,
@@ -141,15 +141,15 @@ impl Tracer {
 #[derive(Debug)]
 pub struct Trace {
     tracer: Arc<Tracer>,
-    running: Arc<Running>,
-    receiver: Receiver<Traced>,
-    told_lost: u64,
+    running: Arc<ActiveTrace>,
+    receiver: Receiver<TraceRecord>,
+    reported_lost: u64,
 }
 
 impl Trace {
     /// The next message, where there is one within `wait`.
     #[must_use]
-    pub fn poll(&mut self, wait: Duration) -> Option<Traced> {
+    pub fn poll(&mut self, wait: Duration) -> Option<TraceRecord> {
         // This end holds the other one too, so the only error is that the time is over.
         self.receiver.recv_timeout(wait).ok()
     }
@@ -157,7 +157,7 @@ impl Trace {
     /// How many messages were lost since this was last asked, because [`TRACE_QUEUE`] others waited.
     pub fn poll_lost(&mut self) -> u64 {
         let lost = self.running.lost.load(Ordering::Relaxed);
-        lost.saturating_sub(std::mem::replace(&mut self.told_lost, lost))
+        lost.saturating_sub(std::mem::replace(&mut self.reported_lost, lost))
     }
 }
 
@@ -171,14 +171,14 @@ impl Drop for Trace {
 
 /// A trace that runs: the workers' end.
 #[derive(Debug)]
-struct Running {
+struct ActiveTrace {
     filter: TraceFilter,
-    sender: SyncSender<Traced>,
+    sender: SyncSender<TraceRecord>,
     lost: AtomicU64,
-    calls: Mutex<Followed>,
+    calls: Mutex<CallIdSet>,
 }
 
-impl Running {
+impl ActiveTrace {
     fn wants(&self, peer: SocketAddr, head: Option<&Head<'_>>) -> bool {
         let call_id = head.and_then(|head| head.first(HeaderName::CallId));
         let matches = match &self.filter {
@@ -196,7 +196,7 @@ impl Running {
         matches || calls.contains(call_id)
     }
 
-    fn give(&self, traced: Traced) {
+    fn send(&self, traced: TraceRecord) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(traced) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -205,13 +205,13 @@ impl Running {
 
 /// The Call-IDs that a trace follows, as hashes.
 #[derive(Debug, Default)]
-struct Followed {
+struct CallIdSet {
     hasher: RandomState,
     known: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
-impl Followed {
+impl CallIdSet {
     fn contains(&self, call_id: &[u8]) -> bool {
         self.known.contains(&self.hasher.hash_one(call_id))
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, Snapshot};
@@ -29,10 +29,10 @@ fn start(workers: usize, cores: Vec<usize>) -> Fleet {
         clock: Clock::start(),
         events: sync_channel(1).0,
         streams: StreamLimits::default(),
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(Locations::new(shards_of(workers).expect("few"), 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions { cores, ..WorkerOptions::default() },

@@ -8,7 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
@@ -37,10 +37,10 @@ fn serve() {
         clock: Clock::start(),
         events,
         streams: StreamLimits { per_source: 10_000, ..StreamLimits::default() },
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(16, 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strowger_allocations::{Counting, live_of_all};
 use strowger_directory::Directory;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{Clock, TcpListener, raise_open_files};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
@@ -39,10 +39,10 @@ fn start(connections: usize) -> (Fleet, SocketAddr) {
         clock: Clock::start(),
         events,
         streams: StreamLimits { connections, per_source: connections, ..StreamLimits::default() },
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
@@ -44,10 +44,10 @@ impl Server {
             clock: Clock::start(),
             events,
             streams: StreamLimits::default(),
-            names: Arc::new(Names::new(CachePolicy::default(), 1)),
+            names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
             resolver: None,
             locations: Arc::new(strowger_registrar::Locations::new(shards, 1)),
-            keeper: None,
+            record_sink: None,
             nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
@@ -130,7 +130,7 @@ fn a_registration_is_seen_and_a_draining_fleet_becomes_idle() {
     assert!(answer.starts_with("SIP/2.0 200 "), "{answer}");
     assert_eq!((server.fleet.status().registrations, server.fleet.locations().len()), (1, 1));
     // Its transactions end by their timers, and no new one may begin.
-    let draining = Snapshot { draining: true, ..Snapshot::clone(&server.snapshot) };
+    let draining = Snapshot { is_draining: true, ..Snapshot::clone(&server.snapshot) };
     server.fleet.publish(Arc::new(draining));
     spin_until(|| server.fleet.is_idle());
     let uri = format!("sip:nobody@{}", server.address);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Direction, Fleet, FleetConfig, Socket, StreamLimits, TraceFilter, Tracer, WorkerOptions};
@@ -30,10 +30,10 @@ fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
         clock: Clock::start(),
         events,
         streams: StreamLimits::default(),
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer,
         options: WorkerOptions::default(),

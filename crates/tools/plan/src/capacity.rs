@@ -15,7 +15,7 @@ use crate::units;
 /// What is promised.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Promise {
+pub enum Objective {
     /// The probability of a drop is at most this.
     Drops(f64),
     /// The mean wait is at most this, s.
@@ -24,7 +24,7 @@ pub enum Promise {
     Utilization(f64),
 }
 
-impl Promise {
+impl Objective {
     fn limit(self) -> Result<f64, PlanError> {
         match self {
             Self::Drops(limit) => share("drops at most", limit),
@@ -41,7 +41,7 @@ impl Promise {
     }
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drops(limit) => write!(f, "drops of at most {}", units::share(*limit)),
@@ -58,26 +58,27 @@ pub struct Capacity {
     /// Packets/s.
     pub rate_per_s: f64,
     /// What is promised.
-    pub promise: Promise,
+    #[serde(rename = "promise")]
+    pub objective: Objective,
     /// The promise's measure at that rate: at its limit, or as near as a rate of twelve digits comes.
     pub measure: f64,
 }
 
 impl Explain for Capacity {
     fn explain(&self) -> Explanation {
-        let (measure, limit) = match self.promise {
-            Promise::Drops(limit) => ("p_K(λ)", limit),
-            Promise::WaitS(limit) => ("W(λ)", limit),
-            Promise::Utilization(limit) => ("ρ(λ)", limit),
+        let (measure, limit) = match self.objective {
+            Objective::Drops(limit) => ("p_K(λ)", limit),
+            Objective::WaitS(limit) => ("W(λ)", limit),
+            Objective::Utilization(limit) => ("ρ(λ)", limit),
         };
         Explanation::new().step(
             ("λ_max", "the highest rate that keeps the promise"),
             &format!("the first λ beyond which {measure} exceeds its limit, by halving intervals"),
             format!(
                 "{measure} = {} at λ = {}, limit {}",
-                self.promise.show(self.measure),
+                self.objective.show(self.measure),
                 units::rate(self.rate_per_s),
-                self.promise.show(limit)
+                self.objective.show(limit)
             ),
             units::rate(self.rate_per_s),
             "the model, turned round",
@@ -91,7 +92,7 @@ impl Explain for Capacity {
 /// # Errors
 /// A limit that is none, a promise that is kept at no rate, and what `service_at` refuses.
 pub fn mg1_capacity(
-    promise: Promise,
+    promise: Objective,
     service_at: impl Fn(f64) -> Result<ServiceTime, PlanError>,
 ) -> Result<Capacity, PlanError> {
     highest_rate(promise, 1.0 / service_at(0.0)?.mean_s(), |rate| {
@@ -101,9 +102,9 @@ pub fn mg1_capacity(
             Err(error) => return Err(error),
         };
         Ok(match promise {
-            Promise::Drops(_) => 0.0,
-            Promise::WaitS(_) => answer.wait_s,
-            Promise::Utilization(_) => answer.rho,
+            Objective::Drops(_) => 0.0,
+            Objective::WaitS(_) => answer.wait_s,
+            Objective::Utilization(_) => answer.rho,
         })
     })
 }
@@ -113,7 +114,7 @@ pub fn mg1_capacity(
 /// # Errors
 /// As [`mg1_capacity`] and [`mmck()`].
 pub fn mmck_capacity(
-    promise: Promise,
+    promise: Objective,
     servers: u32,
     queue: u64,
     service_at: impl Fn(f64) -> Result<f64, PlanError>,
@@ -121,9 +122,9 @@ pub fn mmck_capacity(
     highest_rate(promise, f64::from(servers) / service_at(0.0)?, |rate| {
         let answer = mmck(rate, service_at(rate)?, servers, queue)?;
         Ok(match promise {
-            Promise::Drops(_) => answer.drop_probability,
-            Promise::WaitS(_) => answer.wait_s,
-            Promise::Utilization(_) => answer.utilization,
+            Objective::Drops(_) => answer.drop_probability,
+            Objective::WaitS(_) => answer.wait_s,
+            Objective::Utilization(_) => answer.utilization,
         })
     })
 }
@@ -133,7 +134,7 @@ pub fn mmck_capacity(
 /// # Errors
 /// As [`mg1_capacity`] and [`mgck()`].
 pub fn mgck_capacity(
-    promise: Promise,
+    promise: Objective,
     servers: u32,
     queue: u64,
     service_at: impl Fn(f64) -> Result<ServiceTime, PlanError>,
@@ -141,9 +142,9 @@ pub fn mgck_capacity(
     highest_rate(promise, f64::from(servers) / service_at(0.0)?.mean_s(), |rate| {
         let answer = mgck(rate, service_at(rate)?, servers, queue)?;
         Ok(match promise {
-            Promise::Drops(_) => answer.drop_probability,
-            Promise::WaitS(_) => answer.wait_s,
-            Promise::Utilization(_) => answer.utilization,
+            Objective::Drops(_) => answer.drop_probability,
+            Objective::WaitS(_) => answer.wait_s,
+            Objective::Utilization(_) => answer.utilization,
         })
     })
 }
@@ -155,7 +156,7 @@ pub fn mgck_capacity(
 /// # Errors
 /// A limit that is none, a promise that is kept at no rate, and what `measure` refuses.
 pub fn highest_rate(
-    promise: Promise,
+    promise: Objective,
     scale_per_s: f64,
     measure: impl Fn(f64) -> Result<f64, PlanError>,
 ) -> Result<Capacity, PlanError> {
@@ -164,14 +165,14 @@ pub fn highest_rate(
     let mut kept = scale * LEAST;
     let at_rest = measure(kept)?;
     if at_rest > limit {
-        return Err(PlanError::NeverKept { promise: promise.to_string(), at_rest: promise.show(at_rest) });
+        return Err(PlanError::Unreachable { promise: promise.to_string(), at_rest: promise.show(at_rest) });
     }
     let mut broken = kept;
     while measure(broken)? <= limit {
         kept = broken;
         broken *= STRIDE;
         if broken > scale * MOST {
-            return Ok(Capacity { rate_per_s: kept, promise, measure: measure(kept)? });
+            return Ok(Capacity { rate_per_s: kept, objective: promise, measure: measure(kept)? });
         }
     }
     while broken - kept > kept * PRECISION {
@@ -182,7 +183,7 @@ pub fn highest_rate(
             broken = middle;
         }
     }
-    Ok(Capacity { rate_per_s: kept, promise, measure: measure(kept)? })
+    Ok(Capacity { rate_per_s: kept, objective: promise, measure: measure(kept)? })
 }
 
 /// Where the walk begins and where it ends, in parts of the scale, its stride, and how near it comes.

@@ -99,7 +99,7 @@ pub enum PlanError {
         x: f64,
     },
     /// A promise that is not kept even at next to no load.
-    NeverKept {
+    Unreachable {
         /// The promise.
         promise: String,
         /// Its measure at a rate of next to nothing.
@@ -142,7 +142,7 @@ impl PlanError {
             Self::SmallerThanServers { .. } => "queue",
             Self::Unstable { .. } => "rate",
             Self::Moments { .. } => "second moment",
-            Self::NeverKept { .. } => "promise",
+            Self::Unreachable { .. } => "promise",
             Self::NoPlan { need, .. } => need,
         }
     }
@@ -173,7 +173,7 @@ impl PlanError {
                 units::number(mean_s * mean_s)
             ),
             Self::NotIncreasing { .. } => "give the points by rising x, each x once".into(),
-            Self::NeverKept { .. } => "promise less, or make the service faster".into(),
+            Self::Unreachable { .. } => "promise less, or make the service faster".into(),
             Self::Contradiction { remedy, .. } => (*remedy).into(),
             Self::NoPlan { remedy, .. } => remedy.clone(),
         }
@@ -211,7 +211,7 @@ impl fmt::Display for PlanError {
                 units::number(*second_moment_s2)
             ),
             Self::NotIncreasing { input, x } => write!(f, "{input}: x = {x} is not above the x before it"),
-            Self::NeverKept { promise, at_rest } => {
+            Self::Unreachable { promise, at_rest } => {
                 write!(f, "{promise} is not kept even at next to no load, where it is {at_rest}")
             }
             Self::Contradiction { input, reason, .. } => write!(f, "{input}: {reason}"),

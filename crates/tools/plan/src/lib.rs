@@ -64,7 +64,7 @@ pub mod units;
 pub mod validate;
 
 pub use availability::Availability;
-pub use capacity::{Capacity, Promise, highest_rate};
+pub use capacity::{Capacity, Objective, highest_rate};
 pub use cores::{Cores, cores};
 pub use curve::Curve;
 pub use databases::{Databases, databases};
@@ -76,10 +76,11 @@ pub use mgck::{Mgck, mgck};
 pub use mmck::{Mmck, mmck};
 pub use overload::{Overload, overload};
 pub use service::ServiceTime;
-pub use size::{Needs, Plan, Profile, size};
+pub use size::{Plan, Profile, Requirements, size};
 pub use threads::{Beta, ThreadService, threads_on_one_core};
 pub use timing::{MessageTiming, PacketTiming, Part};
 pub use traffic::{Calls, Traffic, traffic};
 pub use two_stage::{
-    Bottleneck, BreakPoint, PartStateful, Stages, StagesNeeded, TwoStage, part_stateful, part_stateful_capacity, stages,
+    Bottleneck, BreakPoint, PartStateful, StageRequirements, StageSizing, TwoStage, part_stateful,
+    part_stateful_capacity, stages,
 };

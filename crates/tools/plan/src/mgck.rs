@@ -60,7 +60,7 @@ pub fn mgck(rate_per_s: f64, service: ServiceTime, servers: u32, queue: u64) -> 
     let buffer = (queue - u64::from(servers)) as f64;
     let scv = service.scv();
     let stretch = 1.0 + rho.sqrt() * (scv - 1.0) / 2.0;
-    let like_buffer = (buffer / stretch.max(LEAST_STRETCH)).min(AS_GOOD_AS_ENDLESS);
+    let like_buffer = (buffer / stretch.max(LEAST_STRETCH)).min(EFFECTIVELY_INFINITE);
     let state = FiniteQueue::solve(offered, servers, like_buffer);
     let throughput_per_s = state.busy / service_s;
     let back = if rho < 1.0 { f64::midpoint(1.0, scv) } else { stretch.max(LEAST_STRETCH) };
@@ -84,7 +84,7 @@ pub fn mgck(rate_per_s: f64, service: ServiceTime, servers: u32, queue: u64) -> 
 /// Below it the buffer that drops as much is so large that it never fills but by overload.
 const LEAST_STRETCH: f64 = 1e-6;
 /// Beyond it a larger buffer changes no digit.
-const AS_GOOD_AS_ENDLESS: f64 = 1e12;
+const EFFECTIVELY_INFINITE: f64 = 1e12;
 
 impl Explain for Mgck {
     fn explain(&self) -> Explanation {

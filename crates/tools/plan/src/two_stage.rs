@@ -257,7 +257,7 @@ impl Explain for PartStateful {
 
 /// What is asked of two stages (failover paper, section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Stages {
+pub struct StageRequirements {
     /// λ_R: REGISTERs, 1/s.
     pub registers_per_s: f64,
     /// λ_P: INVITEs and what else is proxied, 1/s.
@@ -277,9 +277,10 @@ pub struct Stages {
 /// How many servers of each stage that takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct StagesNeeded {
+pub struct StageSizing {
     /// What was asked.
-    pub asked: Stages,
+    #[serde(rename = "asked")]
+    pub requirements: StageRequirements,
     /// The share of its time that one server would work on everything: λ_R/μ_r + λ_P/μ_p.
     pub single_utilization: f64,
     /// Whether one cluster is not enough, so that something must send each user to his own.
@@ -300,7 +301,7 @@ pub struct StagesNeeded {
 /// # Errors
 /// Rates that are negative or none, servers that serve nothing, a utilization outside (0, 1], a skew below 1, and
 /// needs of more than 65,536 servers.
-pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
+pub fn stages(asked: StageRequirements) -> Result<StageSizing, PlanError> {
     let registers = not_negative("REGISTER rate", asked.registers_per_s)?;
     let requests = not_negative("request rate", asked.requests_per_s)?;
     let first_rate = positive("first stage's rate", asked.first_per_s)?;
@@ -317,8 +318,8 @@ pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
         0
     };
     let skew = if first_is_needed { skew } else { 1.0 };
-    Ok(StagesNeeded {
-        asked,
+    Ok(StageSizing {
+        requirements: asked,
         single_utilization: single,
         first_is_needed,
         first,
@@ -350,9 +351,9 @@ pub(crate) fn servers(input: &'static str, load: f64) -> Result<u32, PlanError> 
     Ok(whole as u32)
 }
 
-impl Explain for StagesNeeded {
+impl Explain for StageSizing {
     fn explain(&self) -> Explanation {
-        let asked = &self.asked;
+        let asked = &self.requirements;
         let limit = units::number(asked.utilization);
         let out = Explanation::new().step(
             ("ρ", "what one server would work of its time, with everything"),

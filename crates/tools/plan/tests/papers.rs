@@ -1,8 +1,9 @@
 //! The papers' figures. Each test names where its numbers are printed; nothing here is computed by the code it tests.
 
 use strowger_plan::{
-    Availability, Beta, Calls, Curve, FailoverTimes, MessageTiming, PacketTiming, Part, PlanError, ServiceTime, Stages,
-    TwoStage, cores, databases, failover, mg1, mmck, part_stateful_capacity, stages, threads_on_one_core, traffic,
+    Availability, Beta, Calls, Curve, FailoverTimes, MessageTiming, PacketTiming, Part, PlanError, ServiceTime,
+    StageRequirements, TwoStage, cores, databases, failover, mg1, mmck, part_stateful_capacity, stages,
+    threads_on_one_core, traffic,
 };
 
 #[track_caller]
@@ -326,7 +327,7 @@ fn databases_of_sections_4_1_and_4_2() {
 /// Singh and Schulzrinne, section 4.5: when the first stage is needed, and how many of each.
 #[test]
 fn first_stage_is_needed_when_one_cluster_is_full() {
-    let asked = Stages {
+    let asked = StageRequirements {
         registers_per_s: 280.0,
         requests_per_s: 400.0,
         first_per_s: 1_050.0,
@@ -338,7 +339,7 @@ fn first_stage_is_needed_when_one_cluster_is_full() {
     let small = stages(asked).unwrap();
     assert!(!small.first_is_needed && small.first == 0 && small.clusters == 1);
     // ρ = 2800/2400 + 4000/900 = 5.611, (2800 + 4000)/1050 = 6.476
-    let large = stages(Stages { registers_per_s: 2_800.0, requests_per_s: 4_000.0, ..asked }).unwrap();
+    let large = stages(StageRequirements { registers_per_s: 2_800.0, requests_per_s: 4_000.0, ..asked }).unwrap();
     assert!(large.first_is_needed);
     assert_eq!((large.first, large.clusters), (7, 6));
     within("one server", large.single_utilization, 5.611_111, 1e-6);

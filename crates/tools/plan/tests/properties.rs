@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use strowger_plan::capacity::{mg1_capacity, mgck_capacity, mmck_capacity};
 use strowger_plan::{
-    Availability, Beta, Curve, Promise, ServiceTime, TwoStage, databases, mg1, mgck, mmck, threads_on_one_core,
+    Availability, Beta, Curve, Objective, ServiceTime, TwoStage, databases, mg1, mgck, mmck, threads_on_one_core,
 };
 
 /// From far below to far above what a server carries.
@@ -219,7 +219,7 @@ proptest! {
         drops in 1e-6..0.5_f64, servers in 1..17_u32, extra in 1..2_000_u64, service in services(),
     ) {
         let queue = u64::from(servers) + extra;
-        let found = mmck_capacity(Promise::Drops(drops), servers, queue, |_| Ok(service)).unwrap();
+        let found = mmck_capacity(Objective::Drops(drops), servers, queue, |_| Ok(service)).unwrap();
         let at = |rate| mmck(rate, service, servers, queue).unwrap().drop_probability;
         prop_assert!(at(found.rate_per_s) <= drops && at(found.rate_per_s * (1.0 + 1e-9)) > drops);
         prop_assert_eq!(found.measure, at(found.rate_per_s));
@@ -230,13 +230,13 @@ proptest! {
 fn a_wait_is_kept_to_the_last_digit() {
     let alpha = Curve::alpha_exponential();
     let service_at = |rate: f64| ServiceTime::with_scv(alpha.at(rate) * 7.9e-6 + 120e-6, 0.022);
-    let found = mg1_capacity(Promise::WaitS(200e-6), service_at).unwrap();
+    let found = mg1_capacity(Objective::WaitS(200e-6), service_at).unwrap();
     let wait = |rate: f64| mg1(rate, service_at(rate).unwrap()).unwrap().wait_s;
     assert!(wait(found.rate_per_s) <= 200e-6 && wait(found.rate_per_s * (1.0 + 1e-9)) > 200e-6);
     // With an endless queue nothing is dropped, so ρ = 1 is the end.
-    let endless = mg1_capacity(Promise::Drops(0.01), service_at).unwrap();
+    let endless = mg1_capacity(Objective::Drops(0.01), service_at).unwrap();
     assert!((endless.rate_per_s * service_at(endless.rate_per_s).unwrap().mean_s() - 1.0).abs() < 1e-9);
-    let busy = mgck_capacity(Promise::Utilization(0.7), 4, 200, service_at).unwrap();
+    let busy = mgck_capacity(Objective::Utilization(0.7), 4, 200, service_at).unwrap();
     assert!((busy.measure - 0.7).abs() < 1e-9);
 }
 
@@ -244,6 +244,6 @@ fn a_wait_is_kept_to_the_last_digit() {
 #[test]
 fn a_capacity_is_the_first_break_of_a_promise() {
     let service = Curve::new(vec![(0.0, 100e-6), (4_000.0, 100e-6), (5_000.0, 250e-6), (6_000.0, 100e-6)]).unwrap();
-    let found = mmck_capacity(Promise::Drops(0.01), 1, 200, |rate| Ok(service.at(rate))).unwrap();
+    let found = mmck_capacity(Objective::Drops(0.01), 1, 200, |rate| Ok(service.at(rate))).unwrap();
     assert!((4_000.0..5_000.0).contains(&found.rate_per_s), "{found:?}");
 }

@@ -2,7 +2,7 @@
 
 use strowger_plan::capacity::mg1_capacity;
 use strowger_plan::{
-    Availability, Beta, Calls, Curve, MessageTiming, Needs, PacketTiming, Part, PlanError, Profile, Promise,
+    Availability, Beta, Calls, Curve, MessageTiming, Objective, PacketTiming, Part, PlanError, Profile, Requirements,
     ServiceTime, TwoStage, cores, databases, mg1, mgck, mmck, part_stateful_capacity, size, traffic,
 };
 
@@ -93,16 +93,16 @@ fn timings_that_cannot_be() {
 
 #[test]
 fn promises_that_are_never_kept() {
-    let answer = mg1_capacity(Promise::WaitS(-1.0), |_| Ok(exponential()));
+    let answer = mg1_capacity(Objective::WaitS(-1.0), |_| Ok(exponential()));
     refused(answer, "wait at most", "-1", "above 0");
-    let answer = mg1_capacity(Promise::WaitS(1e-15), |_| Ok(exponential()));
+    let answer = mg1_capacity(Objective::WaitS(1e-15), |_| Ok(exponential()));
     refused(answer, "promise", "not kept even", "promise less");
 }
 
 #[test]
 fn needs_that_cannot_be() {
-    let (needs, profile) = (Needs::default(), Profile::measured());
-    let with = |change: fn(&mut Needs)| {
+    let (needs, profile) = (Requirements::default(), Profile::measured());
+    let with = |change: fn(&mut Requirements)| {
         let mut needs = needs;
         change(&mut needs);
         size(&needs, &profile)
@@ -123,9 +123,9 @@ fn needs_that_cannot_be() {
 
 #[test]
 fn a_profile_says_what_it_does_not_know() {
-    let json = serde_json::to_string(&Profile::goals()).unwrap();
+    let json = serde_json::to_string(&Profile::design_goals()).unwrap();
     let again: Profile = serde_json::from_str(&json).unwrap();
-    assert_eq!(again, Profile::goals());
+    assert_eq!(again, Profile::design_goals());
     let wrong = json.replace("\"stateful_call_s\"", "\"statefull_call_s\"");
     let error = serde_json::from_str::<Profile>(&wrong).unwrap_err();
     assert!(error.to_string().contains("statefull_call_s"), "{error}");

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Candidate, Failure, Hop, Located};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateResult};
 
 use crate::rng::Rng;
 
@@ -40,16 +40,16 @@ impl Dns {
 
     /// What is said to a question that is asked so long after the beginning, after how long, and for how long it may be
     /// kept.
-    pub fn ask(&mut self, since: Duration) -> (Answer, Duration, Duration) {
+    pub fn query(&mut self, since: Duration) -> (LocateResult, Duration, Duration) {
         let delay = Duration::from_millis(self.rng.between(1, self.zone.delay_max_ms.max(1)));
         if self.rng.chance(self.zone.silent_per_mille) {
-            return (Err(Failure::NoAnswer), delay.max(Duration::from_secs(2)), Duration::ZERO);
+            return (Err(LocateError::NoAnswer), delay.max(Duration::from_secs(2)), Duration::ZERO);
         }
         let turn = since.as_millis() / self.zone.changes_after.as_millis().max(1);
         let turn = usize::try_from(turn).unwrap_or(0) % self.zone.answers.len().max(1);
         let answer = match self.zone.answers.get(turn).map(Vec::as_slice) {
-            None | Some([]) => Err(Failure::NoSuchName),
-            Some(addresses) => Ok(Arc::new(Located::new(addresses.iter().enumerate().map(candidate).collect()))),
+            None | Some([]) => Err(LocateError::NoSuchName),
+            Some(addresses) => Ok(Arc::new(CandidateList::new(addresses.iter().enumerate().map(candidate).collect()))),
         };
         (answer, delay, self.zone.ttl)
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use strowger_foundation::Timestamp;
-use strowger_registrar::Target;
+use strowger_registrar::ContactTarget;
 use strowger_registrar::model::{Entry, Model};
 
 use crate::server::Server;
@@ -69,7 +69,7 @@ impl Ledger {
     }
 
     /// The store has a record, and so all that came before it.
-    pub fn keep(&mut self, aor: &[u8], record: &[u8]) {
+    pub fn on_stored(&mut self, aor: &[u8], record: &[u8]) {
         let Some(history) = self.histories.get_mut(aor) else { return };
         let is = |pending: &Pending| !pending.failed && pending.record == record;
         if let Some(at) = history.pending.iter().position(is) {
@@ -133,7 +133,7 @@ impl Ledger {
     /// What is wrong.
     pub fn check_partial(&self, now: Timestamp, server: &Server) -> Result<(), String> {
         for (aor, history) in &self.histories {
-            let mut found: Vec<Target> = Vec::new();
+            let mut found: Vec<ContactTarget> = Vec::new();
             server.lookup(now, aor, &mut found);
             let of_before = history.pending.iter().filter(|pending| pending.life < self.life);
             // What was taken away may be seen once more until all is read.
@@ -225,7 +225,7 @@ fn shown(now: Timestamp, server: &Server, aor: &[u8]) -> String {
 fn is_shown(now: Timestamp, server: &Server, aor: &[u8], entries: &[Entry]) -> bool {
     let mut model = Model::default();
     model.replace(aor, entries.to_vec());
-    let mut found: Vec<Target> = Vec::new();
+    let mut found: Vec<ContactTarget> = Vec::new();
     server.lookup(now, aor, &mut found);
     let mut left = current(now, entries);
     let mut is_same = found == model.lookup(now, aor);

@@ -13,6 +13,7 @@
 pub mod agent;
 pub mod crash_points;
 pub mod dns;
+mod faults;
 pub mod invariants;
 pub mod ladder;
 pub mod ledger;
@@ -24,5 +25,4 @@ pub mod scenario;
 pub mod server;
 pub mod store;
 pub mod streams;
-mod trouble;
 pub mod world;

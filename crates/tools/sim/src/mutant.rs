@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Reply, Status, Via};
+use strowger_message::{HeaderName, Message, Method, ResponseBuilder, Status, Via};
 use strowger_proxy::Stateless;
 use strowger_registrar::Record;
 use strowger_shard::{Action, Snapshot};
 
-use crate::server::{Asked, Kept, Sent, Server, Step};
+use crate::server::{DnsQuery, PendingRecord, SentMessage, Server, Step};
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ pub struct Mutant {
     /// What came, and what went, before.
     seen: BTreeSet<Vec<u8>>,
     /// What was forwarded, by the branch above ours.
-    forwarded: BTreeMap<Vec<u8>, Sent>,
+    forwarded: BTreeMap<Vec<u8>, SentMessage>,
 }
 
 impl Mutant {
@@ -154,39 +154,39 @@ impl Mutant {
     }
 
     /// Does one step.
-    pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
+    pub fn handle(&mut self, step: &Step) -> Vec<SentMessage> {
         let Some(bug) = self.bug else { return self.server.handle(step) };
         let Step::Message { at, flow, bytes } = step else {
             if is_ignored(bug, step) {
                 return Vec::new();
             }
             let sent = self.server.handle(step);
-            return sent.into_iter().filter_map(|sent| self.pervert(bug, sent)).collect();
+            return sent.into_iter().filter_map(|sent| self.mutate(bug, sent)).collect();
         };
-        let bytes = pervert_input(bug, bytes);
+        let bytes = mutate_input(bug, bytes);
         let repeated = !self.seen.insert(bytes.clone());
         if let Some(sent) = self.instead(bug, flow, &bytes) {
             return sent;
         }
         let sent = self.server.handle(&Step::Message { at: *at, flow: *flow, bytes: bytes.clone() });
-        let mut sent: Vec<_> = sent.into_iter().filter_map(|sent| self.pervert(bug, sent)).collect();
+        let mut sent: Vec<_> = sent.into_iter().filter_map(|sent| self.mutate(bug, sent)).collect();
         if bug == Bug::RepeatsOnStreams {
             let again: Vec<_> = sent.iter().filter(|sent| sent.flow.transport.is_reliable()).cloned().collect();
             sent.extend(again);
         }
         if let Ok(message) = Message::parse(&bytes) {
-            self.pervert_reaction(bug, *flow, &message, repeated, &mut sent);
+            self.mutate_output(bug, *flow, &message, repeated, &mut sent);
         }
         sent
     }
 
     /// See [`Server::take_questions`].
-    pub fn take_questions(&mut self) -> Vec<Asked> {
-        self.server.take_questions()
+    pub fn take_queries(&mut self) -> Vec<DnsQuery> {
+        self.server.take_queries()
     }
 
     /// See [`Server::take_records`].
-    pub fn take_records(&mut self, now: Timestamp) -> Vec<Kept> {
+    pub fn take_records(&mut self, now: Timestamp) -> Vec<PendingRecord> {
         let records = self.server.take_records();
         if self.bug == Some(Bug::ShowsStaged) {
             let all = records.iter().filter_map(|kept| Record::parse(&kept.record).ok());
@@ -215,7 +215,7 @@ impl Mutant {
     }
 
     /// What is sent in the place of all that the server would do: the answers to a CANCEL, and to its INVITE that waits.
-    fn instead(&self, bug: Bug, flow: &Flow, bytes: &[u8]) -> Option<Vec<Sent>> {
+    fn instead(&self, bug: Bug, flow: &Flow, bytes: &[u8]) -> Option<Vec<SentMessage>> {
         let cancel = Message::parse(bytes).ok()?;
         let branch = cancel.via().branch?;
         let cancels = cancel.status().is_none() && cancel.method() == Method::Cancel;
@@ -227,14 +227,14 @@ impl Mutant {
         let invite = came.filter(invites).find(|one| one.via().branch == Some(branch))?;
         let answer = |request: &Message<'_>, status: Status| {
             let mut bytes = Vec::new();
-            Reply::begin(&mut bytes, request.head(), status, status.reason(), b"planted", None).finish();
-            Sent { shard: 0, flow: Flow { reopen: flow.connection.is_some(), ..*flow }, bytes }
+            ResponseBuilder::begin(&mut bytes, request.head(), status, status.reason(), b"planted", None).finish();
+            SentMessage { shard: 0, flow: Flow { reopen: flow.connection.is_some(), ..*flow }, bytes }
         };
         Some(vec![answer(&cancel, Status::OK), answer(&invite, Status::REQUEST_TERMINATED)])
     }
 
     /// What is done to one message that leaves.
-    fn pervert(&mut self, bug: Bug, mut sent: Sent) -> Option<Sent> {
+    fn mutate(&mut self, bug: Bug, mut sent: SentMessage) -> Option<SentMessage> {
         let bytes = sent.bytes.clone();
         let Ok(message) = Message::parse(&bytes) else { return Some(sent) };
         let forwarded = message.head().elements(HeaderName::Via).nth(1);
@@ -282,7 +282,7 @@ impl Mutant {
     /// Whether a CANCEL is for a branch after which there was another.
     fn was_left(&self, cancel: &Message<'_>) -> bool {
         let branch = cancel.via().branch.unwrap_or(&[]);
-        let latest = |sent: &Sent| {
+        let latest = |sent: &SentMessage| {
             let last = Message::parse(&sent.bytes);
             last.is_ok_and(|last| last.via().branch == Some(branch))
         };
@@ -290,28 +290,31 @@ impl Mutant {
     }
 
     /// What is done besides in answer to a message.
-    fn pervert_reaction(&self, bug: Bug, from: Flow, message: &Message<'_>, repeated: bool, sent: &mut Vec<Sent>) {
+    fn mutate_output(&self, bug: Bug, from: Flow, message: &Message<'_>, repeated: bool, sent: &mut Vec<SentMessage>) {
         let is_request = message.status().is_none();
         match bug {
             Bug::ForwardsFailureAck if is_request && message.method() == Method::Ack && sent.is_empty() => {
-                sent.push(Sent { shard: 0, flow: from, bytes: with_via(message.bytes(), self.address) });
+                sent.push(SentMessage { shard: 0, flow: from, bytes: with_via(message.bytes(), self.address) });
             }
             Bug::SecondFinal => {
-                let failure = |sent: &&Sent| sent.bytes.starts_with(b"SIP/2.0 4");
+                let failure = |sent: &&SentMessage| sent.bytes.starts_with(b"SIP/2.0 4");
                 if let Some(first) = sent.iter().find(failure).cloned() {
                     let bytes = replaced(&first.bytes, b"SIP/2.0 4", b"SIP/2.0 5");
-                    sent.push(Sent { bytes, ..first });
+                    sent.push(SentMessage { bytes, ..first });
                 }
             }
             Bug::ForwardsAgain if is_request && repeated => {
                 if let Some(again) = self.forwarded.get(message.via().branch.unwrap_or(&[])).cloned() {
-                    sent.push(Sent { bytes: replaced(&again.bytes, b"z9hG4bK", b"z9hG4bKagain"), ..again });
+                    sent.push(SentMessage { bytes: replaced(&again.bytes, b"z9hG4bK", b"z9hG4bKagain"), ..again });
                 }
             }
             Bug::Answers408 if is_request && message.method() == Method::Message && !repeated => {
                 let (status, mut bytes) = (Status::REQUEST_TIMEOUT, Vec::new());
-                Reply::begin(&mut bytes, message.head(), status, status.reason(), b"planted", None).finish();
-                sent.insert(0, Sent { shard: 0, flow: Flow { reopen: from.connection.is_some(), ..from }, bytes });
+                ResponseBuilder::begin(&mut bytes, message.head(), status, status.reason(), b"planted", None).finish();
+                sent.insert(
+                    0,
+                    SentMessage { shard: 0, flow: Flow { reopen: from.connection.is_some(), ..from }, bytes },
+                );
             }
             Bug::ForgetsReplay if is_request && repeated => sent.clear(),
             _ => {}
@@ -330,7 +333,7 @@ const fn is_ignored(bug: Bug, step: &Step) -> bool {
 }
 
 /// What is done to a message that comes in.
-fn pervert_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
+fn mutate_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
     match bug {
         Bug::AcceptsLowerCSeq => replaced(bytes, b"CSeq: 1 REG", b"CSeq: 9000 REG"),
         Bug::KeepsExpired => replaced(bytes, b";expires=60\r", b";expires=70\r"),

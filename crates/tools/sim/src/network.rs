@@ -12,7 +12,7 @@ use crate::rng::Rng;
 
 /// How bad the network is.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// Datagrams lost, of a thousand.
     pub loss_per_mille: u64,
     /// Datagrams delivered twice, of a thousand.
@@ -43,7 +43,7 @@ pub struct Packet {
 /// All messages on their way.
 #[derive(Debug)]
 pub struct Network {
-    weather: Weather,
+    conditions: NetworkConditions,
     rng: Rng,
     heap: BinaryHeap<Packet>,
     serial: u64,
@@ -54,17 +54,17 @@ pub struct Network {
 impl Network {
     /// An empty network.
     #[must_use]
-    pub fn new(weather: Weather, rng: Rng) -> Self {
-        Self { weather, rng, heap: BinaryHeap::new(), serial: 0, lost: 0 }
+    pub fn new(weather: NetworkConditions, rng: Rng) -> Self {
+        Self { conditions: weather, rng, heap: BinaryHeap::new(), serial: 0, lost: 0 }
     }
 
     /// Takes a datagram.
     pub fn send(&mut self, now: Timestamp, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
-        if self.rng.chance(self.weather.loss_per_mille) {
+        if self.rng.chance(self.conditions.loss_per_mille) {
             self.lost += 1;
             return;
         }
-        let copies = 1 + u64::from(self.rng.chance(self.weather.duplication_per_mille));
+        let copies = 1 + u64::from(self.rng.chance(self.conditions.duplication_per_mille));
         for _ in 0..copies {
             let at = now + self.delay();
             self.push(at, from, to, None, bytes);
@@ -87,7 +87,7 @@ impl Network {
 
     /// How long a message takes now.
     pub fn delay(&mut self) -> Duration {
-        Duration::from_millis(self.rng.between(self.weather.delay_min_ms, self.weather.delay_max_ms))
+        Duration::from_millis(self.rng.between(self.conditions.delay_min_ms, self.conditions.delay_max_ms))
     }
 
     fn push(&mut self, at: Timestamp, from: SocketAddr, to: SocketAddr, connection: Option<ConnId>, bytes: &[u8]) {
@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_is_the_same_network_and_it_reorders() {
-        let weather = Weather { loss_per_mille: 200, duplication_per_mille: 200, delay_min_ms: 1, delay_max_ms: 500 };
+        let weather =
+            NetworkConditions { loss_per_mille: 200, duplication_per_mille: 200, delay_min_ms: 1, delay_max_ms: 500 };
         let run = |seed| {
             let mut network = Network::new(weather, Rng::new(seed));
             let (from, to) = (SocketAddr::from(([10, 0, 0, 1], 1)), SocketAddr::from(([10, 0, 0, 2], 2)));

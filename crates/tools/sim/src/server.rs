@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use strowger_auth::NonceWindows;
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp};
-use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
+use strowger_locate::{CachePolicy, LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::Peek;
-use strowger_registrar::{BindingView, Locations, Record, Target};
+use strowger_registrar::{BindingView, ContactTarget, Locations, Record};
 use strowger_shard::{
     Classifier, Counters, Event, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot,
-    Steered, Steering, Verdict,
+    Steering, SteeringResult, Verdict,
 };
 
 /// A message that the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub struct SentMessage {
     /// Which shard's it is: it is told where the message cannot be sent.
     pub shard: usize,
     /// Where to, and by which connection.
@@ -28,7 +28,7 @@ pub struct Sent {
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum MessageOutcome {
     /// It is no SIP, or a response to nothing that the server sent.
     Ignored,
     /// Overload control dropped it.
@@ -43,27 +43,27 @@ pub enum Fate {
 
 /// What became of a message, and what the server sent because of it.
 #[derive(Clone, Debug)]
-pub struct Handled {
+pub struct HandleResult {
     /// What became of it.
-    pub fate: Fate,
+    pub fate: MessageOutcome,
     /// What was sent.
-    pub sent: Vec<Sent>,
+    pub sent: Vec<SentMessage>,
 }
 
 /// A question that the server asks of the DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct DnsQuery {
     /// Who asks.
     pub shard: usize,
     /// Its name.
     pub query: QueryId,
     /// What is asked.
-    pub question: Question,
+    pub question: LocateQuery,
 }
 
 /// A record that the server wants kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct PendingRecord {
     /// Who hears what became of it.
     pub shard: usize,
     /// Its name; none where nobody waits for it.
@@ -114,9 +114,9 @@ pub enum Step {
         /// When.
         at: Timestamp,
         /// What was asked, and by whom.
-        asked: Asked,
+        asked: DnsQuery,
         /// The answer.
-        answer: Answer,
+        answer: LocateResult,
         /// How long it may be kept.
         ttl: Duration,
     },
@@ -172,7 +172,7 @@ pub enum Step {
 
 /// What a process begins with.
 #[derive(Clone, Copy, Debug)]
-pub struct Birth {
+pub struct ProcessStart {
     /// When, in the time of the world; its own clock begins then.
     pub at: Timestamp,
     /// Which process of the server it is, from 0 on.
@@ -187,12 +187,12 @@ pub struct Server {
     shards: Vec<Shard>,
     steering: Steering,
     locations: Arc<Locations>,
-    names: Arc<Names>,
+    names: Arc<NameCache>,
     proven: Arc<ProvenSources>,
     shedding: Arc<Shedding>,
     snapshot: Arc<Snapshot>,
-    questions: Vec<Asked>,
-    records: Vec<Kept>,
+    questions: Vec<DnsQuery>,
+    records: Vec<PendingRecord>,
     events: u64,
     born: Timestamp,
     /// The shards that the last step went to.
@@ -203,28 +203,28 @@ impl Server {
     /// A server of `shards` shards, whose keys and seeds follow from `seed`.
     #[must_use]
     pub fn new(shards: u16, seed: u64, snapshot: Arc<Snapshot>) -> Self {
-        let birth = Birth { at: Timestamp::ZERO, life: 0, store_ns: None };
+        let birth = ProcessStart { at: Timestamp::ZERO, life: 0, store_ns: None };
         Self::begin(shards, seed, snapshot, birth)
     }
 
     /// As [`new`](Self::new), as a process of its own: the keys are the same, all else is another's.
     #[must_use]
-    pub fn begin(shards: u16, seed: u64, snapshot: Arc<Snapshot>, birth: Birth) -> Self {
+    pub fn begin(shards: u16, seed: u64, snapshot: Arc<Snapshot>, birth: ProcessStart) -> Self {
         let mut key = [0x5A; 16];
         for (byte, seed) in key.iter_mut().zip(seed.to_le_bytes()) {
             *byte = seed;
         }
         let ring = KeyRing::new(TagKey::new(key));
         let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
-        let mut locations = Locations::new(shards, seed).listening_at(listeners);
+        let mut locations = Locations::new(shards, seed).with_listeners(listeners);
         if let Some(store_ns) = birth.store_ns {
-            locations = locations.awaiting();
-            locations.begin(store_ns);
+            locations = locations.with_pending_source();
+            locations.set_store_origin(store_ns);
         }
         let locations = Arc::new(locations);
         let life = seed.wrapping_add(birth.life.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let nonces = Arc::new(NonceWindows::new(4, life));
-        let names = Arc::new(Names::new(CachePolicy::default(), life));
+        let names = Arc::new(NameCache::new(CachePolicy::default(), life));
         let outages = Arc::new(Outages::new(life));
         let proven = Arc::new(ProvenSources::new(1));
         let (shedding, neighbours) = (Arc::<Shedding>::default(), Arc::new(Neighbours::new(life)));
@@ -267,17 +267,17 @@ impl Server {
     }
 
     /// Takes what the last step asked of the DNS.
-    pub fn take_questions(&mut self) -> Vec<Asked> {
+    pub fn take_queries(&mut self) -> Vec<DnsQuery> {
         core::mem::take(&mut self.questions)
     }
 
     /// Takes what the last step wants kept.
-    pub fn take_records(&mut self) -> Vec<Kept> {
+    pub fn take_records(&mut self) -> Vec<PendingRecord> {
         core::mem::take(&mut self.records)
     }
 
     /// Does one step and gives what was sent.
-    pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
+    pub fn handle(&mut self, step: &Step) -> Vec<SentMessage> {
         self.touched = 0..0;
         let now = self.local(step.at());
         match step {
@@ -288,27 +288,27 @@ impl Server {
             Step::Closed { connection, peer, .. } => {
                 self.tell_all(now, || Input::Closed { connection: *connection, peer: *peer })
             }
-            Step::Unconnected { shard, flow, .. } => self.tell(now, *shard, Input::Unconnected { flow: *flow }),
+            Step::Unconnected { shard, flow, .. } => self.notify(now, *shard, Input::ConnectFailed { flow: *flow }),
             Step::Resolved { asked, answer, ttl, .. } => {
                 self.names.insert(now, &asked.question, answer.clone(), *ttl);
                 let input = Input::Resolved { query: asked.query, answer: answer.clone() };
-                self.tell(now, asked.shard, input)
+                self.notify(now, asked.shard, input)
             }
             Step::Timeout { shard, .. } => {
                 self.shards[*shard].handle_timeout(now);
                 self.drain(*shard)
             }
             Step::Stored { shard, ticket, record, kept, .. } => {
-                let input = Input::Stored { ticket: *ticket, record: record.clone(), kept: *kept };
-                self.tell(now, *shard, input)
+                let input = Input::Stored { ticket: *ticket, record: record.clone(), is_durable: *kept };
+                self.notify(now, *shard, input)
             }
             Step::Forget { aor, .. } => {
                 let shard = usize::from(self.locations.shard_of(aor).0);
-                self.tell(now, shard, Input::Forget { aor })
+                self.notify(now, shard, Input::BarUser { aor })
             }
             Step::Unregister { aor, contact, .. } => {
                 let shard = usize::from(self.locations.shard_of(aor).0);
-                self.tell(now, shard, Input::Unregister { aor, contact: contact.as_deref() })
+                self.notify(now, shard, Input::Unregister { aor, contact: contact.as_deref() })
             }
             Step::Restored { record, .. } => {
                 if let Ok(record) = Record::parse(record) {
@@ -317,7 +317,7 @@ impl Server {
                 Vec::new()
             }
             Step::Complete { .. } => {
-                self.locations.complete();
+                self.locations.complete_source();
                 Vec::new()
             }
         }
@@ -329,7 +329,7 @@ impl Server {
         Timestamp::ZERO + at.saturating_since(self.born)
     }
 
-    fn tell(&mut self, now: Timestamp, shard: usize, input: Input<'_>) -> Vec<Sent> {
+    fn notify(&mut self, now: Timestamp, shard: usize, input: Input<'_>) -> Vec<SentMessage> {
         self.shards[shard].handle_input(now, input);
         self.drain(shard)
     }
@@ -349,7 +349,7 @@ impl Server {
     }
 
     /// The places where an address of record is reached.
-    pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<Target>) {
+    pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<ContactTarget>) {
         self.locations.lookup(self.local(now), aor, out);
     }
 
@@ -397,28 +397,28 @@ impl Server {
         at: Timestamp,
         (arrival, flow): (Timestamp, Flow),
         bytes: &[u8],
-        judge: impl FnOnce(&Classifier<'_>, &Peek<'_>, &Steered) -> Verdict,
-    ) -> Handled {
+        judge: impl FnOnce(&Classifier<'_>, &Peek<'_>, &SteeringResult) -> Verdict,
+    ) -> HandleResult {
         self.touched = 0..0;
         let (now, arrival) = (self.local(at), self.local(arrival));
-        let ignored = Handled { fate: Fate::Ignored, sent: Vec::new() };
+        let ignored = HandleResult { fate: MessageOutcome::Ignored, sent: Vec::new() };
         let Ok(peek) = &Peek::read(bytes) else { return ignored };
         let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return ignored };
         let classifier = Classifier { snapshot: &self.snapshot, locations: &self.locations, proven: &self.proven };
         let verdict = judge(&classifier, peek, steered);
         if verdict == Verdict::Drop {
-            return Handled { fate: Fate::Dropped, sent: Vec::new() };
+            return HandleResult { fate: MessageOutcome::Dropped, sent: Vec::new() };
         }
         let number = usize::from(shard.0);
         let shard = &mut self.shards[number];
         let before = shard.counters();
-        shard.foresee(peek, steered);
-        shard.handle_input(now, Input::Message { arrival, flow, peek, steered, verdict });
-        let fate = Fate::between(&before, &shard.counters());
-        Handled { fate, sent: self.drain(number) }
+        shard.prefetch(peek, steered);
+        shard.handle_input(now, Input::Message { arrival, flow, peek, steering: steered, verdict });
+        let fate = MessageOutcome::between(&before, &shard.counters());
+        HandleResult { fate, sent: self.drain(number) }
     }
 
-    fn tell_all(&mut self, now: Timestamp, input: impl Fn() -> Input<'static>) -> Vec<Sent> {
+    fn tell_all(&mut self, now: Timestamp, input: impl Fn() -> Input<'static>) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         for shard in 0..self.shards.len() {
             self.shards[shard].handle_input(now, input());
@@ -427,15 +427,15 @@ impl Server {
         sent
     }
 
-    fn drain(&mut self, shard: usize) -> Vec<Sent> {
+    fn drain(&mut self, shard: usize) -> Vec<SentMessage> {
         self.touched = if self.touched.is_empty() { shard..shard + 1 } else { self.touched.start..shard + 1 };
         let (mut sent, mut buffer) = (Vec::new(), Vec::new());
         while let Some(output) = self.shards[shard].poll_output(&mut buffer) {
             match output {
-                Output::Send { flow } => sent.push(Sent { shard, flow, bytes: buffer.clone() }),
-                Output::Resolve { query, question } => self.questions.push(Asked { shard, query, question }),
+                Output::Send { flow } => sent.push(SentMessage { shard, flow, bytes: buffer.clone() }),
+                Output::Resolve { query, question } => self.questions.push(DnsQuery { shard, query, question }),
                 Output::Event(Event::TableFull { table }) => panic!("the table of {table} is full in a small world"),
-                Output::Store { ticket, record } => self.records.push(Kept { shard, ticket, record }),
+                Output::Store { ticket, record } => self.records.push(PendingRecord { shard, ticket, record }),
                 Output::Event(_) => self.events += 1,
             }
         }
@@ -443,7 +443,7 @@ impl Server {
     }
 }
 
-impl Fate {
+impl MessageOutcome {
     /// What a shard did with a message between two readings of its counters.
     const fn between(before: &Counters, after: &Counters) -> Self {
         if after.overloaded != before.overloaded {

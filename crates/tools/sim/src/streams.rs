@@ -11,7 +11,7 @@ use crate::rng::Rng;
 
 /// How long the connections of a world live.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cuts {
+pub struct ConnectionFaults {
     /// Connections that are cut at all, of a thousand.
     pub cut_per_mille: u64,
     /// After so long at most, in milliseconds.
@@ -36,7 +36,7 @@ pub struct Stream {
 /// All connections that ever were.
 #[derive(Debug)]
 pub struct Streams {
-    cuts: Cuts,
+    cuts: ConnectionFaults,
     rng: Rng,
     /// The server's end.
     server: SocketAddr,
@@ -49,7 +49,12 @@ pub struct Streams {
 impl Streams {
     /// No connections; `phones` can be connected to.
     #[must_use]
-    pub const fn new(cuts: Cuts, rng: Rng, server: SocketAddr, phones: BTreeMap<SocketAddr, usize>) -> Self {
+    pub const fn new(
+        cuts: ConnectionFaults,
+        rng: Rng,
+        server: SocketAddr,
+        phones: BTreeMap<SocketAddr, usize>,
+    ) -> Self {
         Self { cuts, rng, server, all: BTreeMap::new(), phones, next: 0 }
     }
 
@@ -75,7 +80,7 @@ impl Streams {
 
     /// The connection that a message of the server leaves on, perhaps a new one with the moment of its end; `None` where
     /// there is none and none can be opened.
-    pub fn towards(&mut self, now: Timestamp, flow: &Flow) -> Option<(ConnId, Option<Timestamp>)> {
+    pub fn connection_for(&mut self, now: Timestamp, flow: &Flow) -> Option<(ConnId, Option<Timestamp>)> {
         if let Some(connection) = flow.connection.filter(|connection| self.open(*connection).is_some()) {
             return Some((connection, None));
         }

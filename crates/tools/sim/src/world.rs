@@ -10,16 +10,16 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::agent::{Agent, Tally};
 use crate::dns::Dns;
-use crate::invariants::{Invariants, Rule, Violation, Witnessed};
+use crate::faults::StoreEvent;
+use crate::invariants::{Invariants, Rule, RuleCoverage, Violation};
 use crate::ladder::Ladder;
 use crate::mutant::{self, Bug, Mutant};
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::server::{Asked, Sent, Server, Step};
-use crate::store::{Done, Store};
+use crate::server::{DnsQuery, SentMessage, Server, Step};
+use crate::store::{Store, StoreStats};
 use crate::streams::Streams;
-use crate::trouble::Happens;
 
 /// Long after everything that a script does has ended and every binding has expired.
 const END: Timestamp = Timestamp::from_millis(3 * 3600 * 1000);
@@ -47,15 +47,15 @@ pub struct Outcome {
     /// What the phones achieved together.
     pub tally: Tally,
     /// What the rules for forks and connections had to look at.
-    pub witnessed: Witnessed,
+    pub coverage: RuleCoverage,
     /// What the store did.
-    pub done: Done,
+    pub store_stats: StoreStats,
     /// Processes that ended.
     pub ends: u64,
     /// The messages, where they were wanted.
     pub ladder: String,
     /// Every step and what the server sent, where it was wanted.
-    pub recording: Vec<(Step, Vec<Sent>)>,
+    pub recording: Vec<(Step, Vec<SentMessage>)>,
 }
 
 /// A world at work.
@@ -70,11 +70,11 @@ pub struct World {
     pub(crate) streams: Streams,
     dns: Dns,
     /// What happens besides messages and timers, in its order.
-    news: BTreeMap<(Timestamp, u64), News>,
+    events: BTreeMap<(Timestamp, u64), Event>,
     serial: u64,
     pub(crate) invariants: Invariants,
     ladder: Option<Ladder>,
-    recording: Option<Vec<(Step, Vec<Sent>)>>,
+    recording: Option<Vec<(Step, Vec<SentMessage>)>>,
     pub(crate) steps: u64,
     tells_unreachable: bool,
     pub(crate) scenario: Scenario,
@@ -90,7 +90,7 @@ pub struct World {
     /// What was taken away while they are read.
     pub(crate) taken: Vec<Vec<u8>>,
     /// What the rules saw of the processes that have ended.
-    pub(crate) witnessed: Witnessed,
+    pub(crate) witnessed: RuleCoverage,
 }
 
 impl World {
@@ -113,11 +113,11 @@ impl World {
             violation,
             steps: world.steps,
             tally,
-            witnessed: {
-                world.witnessed.add(&world.invariants.witnessed());
+            coverage: {
+                world.witnessed.add(&world.invariants.coverage());
                 world.witnessed
             },
-            done: world.store.done,
+            store_stats: world.store.done,
             ends: world.life,
             ladder: world.ladder.map(Ladder::into_text).unwrap_or_default(),
             recording: world.recording.unwrap_or_default(),
@@ -126,8 +126,8 @@ impl World {
 
     fn new(scenario: &Scenario, seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed ^ 0xA5A5_5A5A);
-        let network = Network::new(scenario.weather, rng.fork());
-        let store = Store::new(Rng::new(seed ^ 0x0057_0DE5), scenario.trouble.slow_per_mille, options.bug);
+        let network = Network::new(scenario.network_conditions, rng.fork());
+        let store = Store::new(Rng::new(seed ^ 0x0057_0DE5), scenario.faults.slow_per_mille, options.bug);
         let agent = |(number, phone): (usize, &crate::agent::Phone)| {
             Agent::new(number, phone.clone(), scenario.server, rng.fork())
         };
@@ -140,9 +140,9 @@ impl World {
         let server = Server::new(scenario.shards, server_seed(seed), configured);
         let mut world = Self {
             now: Timestamp::ZERO,
-            streams: Streams::new(scenario.cuts, rng.fork(), scenario.server, listening),
+            streams: Streams::new(scenario.connection_faults, rng.fork(), scenario.server, listening),
             dns: Dns::new(scenario.zone.clone(), rng.fork()),
-            news: BTreeMap::new(),
+            events: BTreeMap::new(),
             serial: 0,
             address: scenario.server,
             server: Mutant::new(server, scenario.server, options.bug),
@@ -167,9 +167,9 @@ impl World {
             life: 0,
             unread: VecDeque::new(),
             taken: Vec::new(),
-            witnessed: Witnessed::default(),
+            witnessed: RuleCoverage::default(),
         };
-        world.announce_trouble();
+        world.schedule_faults();
         world
     }
 
@@ -182,25 +182,25 @@ impl World {
             // A deadline that passed while nothing was done about it is due now.
             self.now = self.now.max(at);
             match next {
-                Next::Network => self.deliver()?,
-                Next::News => self.hear()?,
-                Next::Agent(number) => {
+                EventSource::Network => self.deliver()?,
+                EventSource::Event => self.on_event()?,
+                EventSource::Agent(number) => {
                     self.agents[number].handle_timeout(self.now);
                     self.collect(number);
                 }
-                Next::Shard(shard) => self.step(&Step::Timeout { at: self.now, shard })?,
+                EventSource::Shard(shard) => self.step(&Step::Timeout { at: self.now, shard })?,
             }
         }
         self.invariants.check_end(self.now, self.server.inner())
     }
 
-    fn next(&self) -> Option<(Timestamp, Next)> {
-        let network = self.network.next_arrival().map(|at| (at, Next::Network));
+    fn next(&self) -> Option<(Timestamp, EventSource)> {
+        let network = self.network.next_arrival().map(|at| (at, EventSource::Network));
         let agents = self.agents.iter().enumerate();
-        let agents = agents.filter_map(|(number, agent)| Some((agent.poll_timeout()?, Next::Agent(number))));
+        let agents = agents.filter_map(|(number, agent)| Some((agent.poll_timeout()?, EventSource::Agent(number))));
         let shard = self.server.next_timeout().filter(|_| !self.is_down);
-        let shard = shard.map(|(at, shard)| (at, Next::Shard(shard)));
-        let news = self.news.first_key_value().map(|((at, _), _)| (*at, Next::News));
+        let shard = shard.map(|(at, shard)| (at, EventSource::Shard(shard)));
+        let news = self.events.first_key_value().map(|((at, _), _)| (*at, EventSource::Event));
         network.into_iter().chain(news).chain(agents).chain(shard).min()
     }
 
@@ -218,14 +218,16 @@ impl World {
         }
         if packet.to == self.address {
             let flow = match packet.connection {
-                Some(connection) => Flow::on(STREAMS, Transport::Tcp, packet.from, connection),
+                Some(connection) => Flow::on_connection(STREAMS, Transport::Tcp, packet.from, connection),
                 None => Flow::new(DATAGRAMS, Transport::Udp, packet.from),
             };
             return self.step(&Step::Message { at: self.now, flow, bytes: packet.bytes });
         }
         let stream = packet.connection.and_then(|connection| Some((connection, self.streams.open(connection)?.agent)));
         let (number, flow) = match stream {
-            Some((connection, agent)) => (Some(agent), Flow::on(DATAGRAMS, Transport::Tcp, packet.from, connection)),
+            Some((connection, agent)) => {
+                (Some(agent), Flow::on_connection(DATAGRAMS, Transport::Tcp, packet.from, connection))
+            }
             None => (self.places.get(&packet.to).copied(), Flow::new(DATAGRAMS, Transport::Udp, packet.from)),
         };
         match number {
@@ -242,31 +244,31 @@ impl World {
     }
 
     /// What happens besides messages and timers.
-    fn hear(&mut self) -> Result<(), Violation> {
-        match self.news.pop_first().map(|(_, news)| news) {
-            Some(News::Server(life, step)) => {
+    fn on_event(&mut self) -> Result<(), Violation> {
+        match self.events.pop_first().map(|(_, news)| news) {
+            Some(Event::Server(life, step)) => {
                 if life == self.life && !self.is_down {
                     self.step(&step)
                 } else {
                     Ok(())
                 }
             }
-            Some(News::Store(happens)) => self.on_trouble(happens),
-            Some(News::Forgotten(_)) if self.is_down => Ok(()),
-            Some(News::Forgotten(aor)) => self.step(&Step::Forget { at: self.now, aor }),
-            Some(News::Cut(connection)) => {
+            Some(Event::Store(happens)) => self.on_store_event(happens),
+            Some(Event::Forgotten(_)) if self.is_down => Ok(()),
+            Some(Event::Forgotten(aor)) => self.step(&Step::Forget { at: self.now, aor }),
+            Some(Event::Cut(connection)) => {
                 let Some(stream) = self.streams.cut(connection) else { return Ok(()) };
                 if let Some(ladder) = &mut self.ladder {
                     ladder.cut(self.now, stream.peer, connection);
                 }
                 let told = self.now + self.network.delay();
-                self.announce(told, News::Lost(stream.agent, connection));
+                self.schedule(told, Event::Lost(stream.agent, connection));
                 if self.is_down {
                     return Ok(());
                 }
                 self.step(&Step::Closed { at: self.now, connection, peer: stream.peer })
             }
-            Some(News::Lost(agent, connection)) => {
+            Some(Event::Lost(agent, connection)) => {
                 self.agents[agent].handle_closed(self.now, connection);
                 self.collect(agent);
                 Ok(())
@@ -281,33 +283,33 @@ impl World {
         }
     }
 
-    pub(crate) fn announce(&mut self, at: Timestamp, news: News) {
+    pub(crate) fn schedule(&mut self, at: Timestamp, news: Event) {
         self.serial += 1;
-        self.news.insert((at, self.serial), news);
+        self.events.insert((at, self.serial), news);
     }
 
     /// Puts what the server sends on its way.
-    fn carry(&mut self, sent: &Sent) {
+    fn transmit(&mut self, sent: &SentMessage) {
         if !sent.flow.transport.is_reliable() {
             self.network.send(self.now, self.address, sent.flow.peer, &sent.bytes);
             return;
         }
-        let Some((connection, end)) = self.streams.towards(self.now, &sent.flow) else {
+        let Some((connection, end)) = self.streams.connection_for(self.now, &sent.flow) else {
             let at = self.now + self.network.delay();
             let step = Step::Unconnected { at, shard: sent.shard, flow: sent.flow };
-            self.announce(at, News::Server(self.life, step));
+            self.schedule(at, Event::Server(self.life, step));
             return;
         };
         if let Some(end) = end {
-            self.announce(end, News::Cut(connection));
+            self.schedule(end, Event::Cut(connection));
         }
         self.streams.send(self.now, &mut self.network, connection, false, &sent.bytes);
     }
 
-    fn ask(&mut self, asked: &Asked) {
-        let (answer, delay, ttl) = self.dns.ask(self.now - Timestamp::ZERO);
+    fn query_dns(&mut self, asked: &DnsQuery) {
+        let (answer, delay, ttl) = self.dns.query(self.now - Timestamp::ZERO);
         let (at, asked) = (self.now + delay, asked.clone());
-        self.announce(at, News::Server(self.life, Step::Resolved { at, asked, answer, ttl }));
+        self.schedule(at, Event::Server(self.life, Step::Resolved { at, asked, answer, ttl }));
     }
 
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), Violation> {
@@ -317,9 +319,9 @@ impl World {
         if let Some(ladder) = &mut self.ladder {
             sent.iter().for_each(|sent| ladder.sent(self.now, self.address, sent.flow.peer, &sent.bytes));
         }
-        sent.iter().for_each(|sent| self.carry(sent));
-        let asked = self.server.take_questions();
-        asked.iter().for_each(|asked| self.ask(asked));
+        sent.iter().for_each(|sent| self.transmit(sent));
+        let asked = self.server.take_queries();
+        asked.iter().for_each(|asked| self.query_dns(asked));
         if let Some(recording) = &mut self.recording {
             recording.push((step.clone(), sent.clone()));
         }
@@ -361,7 +363,7 @@ impl World {
         }
         let (connection, end) = self.streams.connect(self.now, number, self.agents[number].address());
         if let Some(end) = end {
-            self.announce(end, News::Cut(connection));
+            self.schedule(end, Event::Cut(connection));
         }
         connection
     }
@@ -373,11 +375,11 @@ const STREAMS: ListenerId = ListenerId(1);
 
 /// Something that happens besides messages and timers.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum Event {
     /// A process of the server hears of something.
     Server(u64, Step),
     /// The store, or whoever troubles it.
-    Store(Happens),
+    Store(StoreEvent),
     /// A user may not be called any more.
     Forgotten(Vec<u8>),
     /// A connection is cut, and the server knows at once.
@@ -388,9 +390,9 @@ pub(crate) enum News {
 
 /// What happens next; in this order where several are due at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Next {
+enum EventSource {
     Network,
-    News,
+    Event,
     Agent(usize),
     Shard(usize),
 }

@@ -7,8 +7,8 @@ use hdrhistogram::Histogram;
 
 use crate::metrics::Metrics;
 use crate::refusals::Refusals;
-use crate::replay::Compared;
-use crate::script::{Ending, Failure, Kind, Verb};
+use crate::replay::AnswerComparison;
+use crate::script::{Ending, Failure, Kind, MethodId};
 
 /// The longest time that is told apart from longer ones: a week.
 const LONGEST_NANOS: u64 = 7 * 86_400 * 1_000_000_000;
@@ -21,24 +21,24 @@ const TIMERS: usize = 16;
 
 /// A histogram of times in nanoseconds, exact to one percent, from 0.1 µs to a week; longer ones count as a week.
 #[derive(Clone, Debug)]
-pub struct Times {
+pub struct TimeHistogram {
     all: Histogram<u32>,
-    beyond: u64,
+    overflow: u64,
 }
 
-impl Default for Times {
+impl Default for TimeHistogram {
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "the bounds are constants that the library takes")]
         let all = Histogram::new_with_bounds(100, LONGEST_NANOS, 2).expect("sound bounds");
-        Self { all, beyond: 0 }
+        Self { all, overflow: 0 }
     }
 }
 
-impl Times {
+impl TimeHistogram {
     /// Adds one.
     pub fn record(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.beyond += u64::from(nanos > LONGEST_NANOS);
+        self.overflow += u64::from(nanos > LONGEST_NANOS);
         self.all.saturating_record(nanos.min(LONGEST_NANOS));
     }
 
@@ -51,7 +51,7 @@ impl Times {
     /// How many were longer than can be told apart: what is said of all of them is too little then.
     #[must_use]
     pub const fn beyond(&self) -> u64 {
-        self.beyond
+        self.overflow
     }
 
     /// The time that a share (0 to 1) of them does not exceed; zero where there are none.
@@ -88,13 +88,13 @@ impl Times {
     pub fn merge(&mut self, other: &Self) {
         // The bounds are the same.
         let _ = self.all.add(&other.all);
-        self.beyond += other.beyond;
+        self.overflow += other.overflow;
     }
 }
 
 /// Which answer a time led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Answer {
+pub enum ResponseClass {
     /// The first provisional response but 100.
     Provisional,
     /// 2xx.
@@ -103,7 +103,7 @@ pub enum Answer {
     Failure,
 }
 
-impl Answer {
+impl ResponseClass {
     /// What reports call it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Answer {
 /// How many messages of each kind.
 #[derive(Clone, Debug)]
 pub struct Messages {
-    requests: [u64; Verb::ALL.len()],
+    requests: [u64; MethodId::ALL.len()],
     statuses: Box<[u64; 700]>,
     /// What is no SIP.
     pub garbage: u64,
@@ -136,7 +136,7 @@ pub struct Messages {
 
 impl Default for Messages {
     fn default() -> Self {
-        Self { requests: [0; Verb::ALL.len()], statuses: Box::new([0; 700]), garbage: 0 }
+        Self { requests: [0; MethodId::ALL.len()], statuses: Box::new([0; 700]), garbage: 0 }
     }
 }
 
@@ -152,7 +152,7 @@ impl Messages {
 
     /// Requests of this method.
     #[must_use]
-    pub fn requests(&self, verb: Verb) -> u64 {
+    pub fn requests(&self, verb: MethodId) -> u64 {
         self.requests.get(verb as usize).copied().unwrap_or(0)
     }
 
@@ -164,7 +164,7 @@ impl Messages {
 
     /// All kinds that there were, and how many.
     pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
-        let requests = Verb::ALL.iter().map(|verb| (Kind::Request(*verb), self.requests(*verb)));
+        let requests = MethodId::ALL.iter().map(|verb| (Kind::Request(*verb), self.requests(*verb)));
         let responses = (100..700).map(|status| (Kind::Response(status), self.responses(status)));
         requests.chain(responses).chain([(Kind::Garbage, self.garbage)]).filter(|(_, count)| *count > 0)
     }
@@ -188,7 +188,7 @@ impl Messages {
 
 /// What became of calls. `offered = sent + refused`, `sent = carried + lost + failed + unfinished`, at every moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accounts {
+pub struct OutcomeCounts {
     /// Calls that the law of arrivals said.
     pub offered: u64,
     /// Those of them that a limit of the generator kept from beginning.
@@ -205,7 +205,7 @@ pub struct Accounts {
     pub unfinished: u64,
 }
 
-impl Accounts {
+impl OutcomeCounts {
     /// Whether all sums are exact.
     #[must_use]
     pub const fn add_up(&self) -> bool {
@@ -240,13 +240,13 @@ impl Accounts {
 
 /// How transactions of each method ended; the ACK is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Transactions(BTreeMap<Verb, Ends>);
+pub struct Transactions(BTreeMap<MethodId, TransactionCounts>);
 
 /// How transactions of one method ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ends {
+pub struct TransactionCounts {
     /// With a final response that the script waited for; challenges are such.
-    pub well: u64,
+    pub succeeded: u64,
     /// All that have ended, and those in `open`: the others had another final response, or none although they were repeated
     /// to the end.
     pub all: u64,
@@ -254,15 +254,15 @@ pub struct Ends {
     pub open: u64,
 }
 
-impl Ends {
+impl TransactionCounts {
     /// Those that ended otherwise than well.
     #[must_use]
     pub const fn failed(&self) -> u64 {
-        self.all.saturating_sub(self.well).saturating_sub(self.open)
+        self.all.saturating_sub(self.succeeded).saturating_sub(self.open)
     }
 
     const fn add(&mut self, other: &Self) {
-        self.well += other.well;
+        self.succeeded += other.succeeded;
         self.all += other.all;
         self.open += other.open;
     }
@@ -271,40 +271,40 @@ impl Ends {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts, far below 2^52")]
     pub fn share(&self) -> f64 {
-        if self.all == 0 { 1.0 } else { self.well as f64 / self.all as f64 }
+        if self.all == 0 { 1.0 } else { self.succeeded as f64 / self.all as f64 }
     }
 }
 
 impl Transactions {
     /// One has ended.
-    pub fn add(&mut self, verb: Verb, is_well: bool) {
+    pub fn add(&mut self, verb: MethodId, is_well: bool) {
         let ends = self.0.entry(verb).or_default();
-        ends.well += u64::from(is_well);
+        ends.succeeded += u64::from(is_well);
         ends.all += 1;
     }
 
     /// The run has ended, and one was never answered.
-    pub fn leave_open(&mut self, verb: Verb) {
+    pub fn leave_open(&mut self, verb: MethodId) {
         let ends = self.0.entry(verb).or_default();
         ends.all += 1;
         ends.open += 1;
     }
 
     /// Those of each method that there were.
-    pub fn iter(&self) -> impl Iterator<Item = (Verb, Ends)> {
+    pub fn iter(&self) -> impl Iterator<Item = (MethodId, TransactionCounts)> {
         self.0.iter().map(|(verb, ends)| (*verb, *ends))
     }
 
     /// Those of one method.
     #[must_use]
-    pub fn of(&self, verb: Verb) -> Ends {
+    pub fn of(&self, verb: MethodId) -> TransactionCounts {
         self.0.get(&verb).copied().unwrap_or_default()
     }
 
     /// Those of all methods.
     #[must_use]
-    pub fn sum(&self) -> Ends {
-        let mut sum = Ends::default();
+    pub fn sum(&self) -> TransactionCounts {
+        let mut sum = TransactionCounts::default();
         self.0.values().for_each(|ends| sum.add(ends));
         sum
     }
@@ -321,11 +321,11 @@ impl Transactions {
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     /// Sessions that this end began (calls, registrations).
-    pub began: Accounts,
+    pub began: OutcomeCounts,
     /// Sessions that this end answered; nothing is offered or refused there.
-    pub answered: Accounts,
+    pub answered: OutcomeCounts,
     /// Those of each script, by its number, begun or answered.
-    pub scripts: Vec<Accounts>,
+    pub scripts: Vec<OutcomeCounts>,
     /// Requests that this end sent, but ACK, and how they ended.
     pub transactions: Transactions,
     /// Messages of the sessions that are counted here, sent the first time.
@@ -347,28 +347,28 @@ pub struct Meter {
     /// What the servers said that refused some.
     pub refusals: Refusals,
     /// Requests of the sessions that are counted here, but ACK, the first time.
-    asked: BTreeMap<Verb, u64>,
+    asked: BTreeMap<MethodId, u64>,
     /// From a request to its answers.
-    answers: BTreeMap<(Verb, Answer), Times>,
+    answers: BTreeMap<(MethodId, ResponseClass), TimeHistogram>,
     /// Answers of a replay, beside those of its record.
-    pub compared: Compared,
+    pub compared: AnswerComparison,
     /// Timers of scripts.
-    timers: BTreeMap<u8, Times>,
+    timers: BTreeMap<u8, TimeHistogram>,
     /// From the moment at which the first request of a session was due to its 2xx: a call that the generator itself held back is
     /// as late as a caller would have found it.
-    pub from_due: BTreeMap<Verb, Times>,
+    pub from_due: BTreeMap<MethodId, TimeHistogram>,
     /// How late calls began, against the law of arrivals.
-    pub lateness: Times,
+    pub lateness: TimeHistogram,
     /// How late messages were sent again, against the timers of RFC 3261; of all sessions.
-    pub resend_lateness: Times,
+    pub resend_lateness: TimeHistogram,
     /// How long messages had waited, where this end came to read them: of each few that were read together, the first.
-    pub unread: Times,
+    pub unread: TimeHistogram,
     /// How long the sessions that were carried took, from their beginning.
-    pub durations: Times,
+    pub durations: TimeHistogram,
     /// Of each session that was carried, the longest of its times from a request to its 2xx.
-    pub slowest: Times,
+    pub slowest: TimeHistogram,
     /// The same of each session of this end that was carried since, also those that began before counting did.
-    pub ended: Times,
+    pub ended: TimeHistogram,
     /// The metrics of RFC 6076.
     pub metrics: Metrics,
 }
@@ -384,8 +384,8 @@ impl Meter {
     }
 
     /// A session that is counted here sent a request for the first time.
-    pub fn on_asked(&mut self, verb: Verb) {
-        if verb != Verb::Ack {
+    pub fn on_request_sent(&mut self, verb: MethodId) {
+        if verb != MethodId::Ack {
             *self.asked.entry(verb).or_default() += 1;
         }
     }
@@ -396,8 +396,8 @@ impl Meter {
     }
 
     /// A response came, so long after its request was first sent.
-    pub fn on_answer(&mut self, verb: Verb, status: u16, after: Duration) {
-        if let Some(answer) = Answer::of(status) {
+    pub fn on_answer(&mut self, verb: MethodId, status: u16, after: Duration) {
+        if let Some(answer) = ResponseClass::of(status) {
             self.answers.entry((verb, answer)).or_default().record(after);
         }
     }
@@ -431,7 +431,7 @@ impl Meter {
     }
 
     /// A session that began with one script goes on with another.
-    pub(crate) fn on_become(&mut self, before: u16, now: u16) {
+    pub(crate) fn on_script_switch(&mut self, before: u16, now: u16) {
         if let Some(accounts) = script_of(&mut self.scripts, before) {
             (accounts.sent, accounts.unfinished) =
                 (accounts.sent.saturating_sub(1), accounts.unfinished.saturating_sub(1));
@@ -458,37 +458,37 @@ impl Meter {
     }
 
     /// The times from requests to their answers.
-    pub fn answers(&self) -> impl Iterator<Item = (Verb, Answer, &Times)> {
+    pub fn answers(&self) -> impl Iterator<Item = (MethodId, ResponseClass, &TimeHistogram)> {
         self.answers.iter().map(|((verb, answer), times)| (*verb, *answer, times))
     }
 
     /// The time from requests of a method to such answers.
     #[must_use]
-    pub fn answer(&self, verb: Verb, answer: Answer) -> Option<&Times> {
+    pub fn answer(&self, verb: MethodId, answer: ResponseClass) -> Option<&TimeHistogram> {
         self.answers.get(&(verb, answer))
     }
 
     /// Requests of a method that the sessions that are counted here have sent.
     #[must_use]
-    pub fn asked(&self, verb: Verb) -> u64 {
+    pub fn asked(&self, verb: MethodId) -> u64 {
         self.asked.get(&verb).copied().unwrap_or(0)
     }
 
     /// Those of them that had no final response (yet).
     #[must_use]
-    pub fn silent(&self, verb: Verb) -> u64 {
-        let count = |answer| self.answer(verb, answer).map_or(0, Times::count);
-        self.asked(verb).saturating_sub(count(Answer::Success) + count(Answer::Failure))
+    pub fn silent(&self, verb: MethodId) -> u64 {
+        let count = |answer| self.answer(verb, answer).map_or(0, TimeHistogram::count);
+        self.asked(verb).saturating_sub(count(ResponseClass::Success) + count(ResponseClass::Failure))
     }
 
     /// Calls that ended well since counting began: at an end that begins them also those that began before.
     #[must_use]
-    pub fn ended_well(&self) -> u64 {
+    pub fn success_times(&self) -> u64 {
         if self.began.offered > 0 { self.ended.count().max(self.began.carried) } else { self.answered.carried }
     }
 
     /// The timers of scripts.
-    pub fn timers(&self) -> impl Iterator<Item = (u8, &Times)> {
+    pub fn timers(&self) -> impl Iterator<Item = (u8, &TimeHistogram)> {
         self.timers.iter().map(|(number, times)| (*number, times))
     }
 
@@ -538,10 +538,10 @@ impl Meter {
 }
 
 /// The accounts of a script, made where there are none.
-fn script_of(scripts: &mut Vec<Accounts>, script: u16) -> Option<&mut Accounts> {
+fn script_of(scripts: &mut Vec<OutcomeCounts>, script: u16) -> Option<&mut OutcomeCounts> {
     let place = usize::from(script);
     if scripts.len() <= place {
-        scripts.resize(place + 1, Accounts::default());
+        scripts.resize(place + 1, OutcomeCounts::default());
     }
     scripts.get_mut(place)
 }
@@ -556,7 +556,7 @@ impl std::fmt::Display for Ending {
             Self::Failed(Failure::Script) => f.write_str("failed by its script"),
             Self::Failed(Failure::Challenge) => f.write_str("a challenge that could not be answered"),
             Self::Failed(Failure::Connection) => f.write_str("no connection"),
-            Self::Failed(Failure::Circle) => f.write_str("a script that runs in a circle"),
+            Self::Failed(Failure::Loop) => f.write_str("a script that runs in a circle"),
         }
     }
 }
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn long_calls_are_told_apart() {
         let (short, long) = (Duration::from_secs(300), Duration::from_secs(3 * 3_600));
-        let mut times = Times::default();
+        let mut times = TimeHistogram::default();
         [short, short, long].into_iter().for_each(|time| times.record(time));
         is_near(times.quantile(0.5), short);
         is_near(times.max(), long);
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn times_that_are_too_long_are_counted() {
-        let (mut times, mut other) = (Times::default(), Times::default());
+        let (mut times, mut other) = (TimeHistogram::default(), TimeHistogram::default());
         times.record(Duration::from_secs(86_400 * 30));
         other.record(Duration::from_secs(86_400 * 6));
         other.record(Duration::MAX);
@@ -594,14 +594,14 @@ mod tests {
     #[test]
     fn what_was_never_answered_is_shown_apart() {
         let mut transactions = Transactions::default();
-        transactions.add(Verb::Bye, true);
-        transactions.add(Verb::Invite, false);
-        transactions.leave_open(Verb::Invite);
+        transactions.add(MethodId::Bye, true);
+        transactions.add(MethodId::Invite, false);
+        transactions.leave_open(MethodId::Invite);
         let mut sum = Transactions::default();
         sum.merge(&transactions);
         sum.merge(&transactions);
         let ends = sum.sum();
-        assert_eq!((ends.all, ends.well, ends.open, ends.failed()), (6, 2, 2, 2));
-        assert_eq!(sum.of(Verb::Invite).share(), 0.0);
+        assert_eq!((ends.all, ends.succeeded, ends.open, ends.failed()), (6, 2, 2, 2));
+        assert_eq!(sum.of(MethodId::Invite).share(), 0.0);
     }
 }

@@ -1,6 +1,6 @@
 //! From what a user asks to a [`Plan`].
 
-mod means;
+mod transport;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -9,17 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arrival::Arrivals;
-use crate::driver::Connecting;
-use crate::engine::{Again, Avalanche, Callee, Habit, Load, Mix, Phase, Plan, PlanError, Side, Who, longest};
+use crate::driver::ConnectionLifetime;
+use crate::engine::{
+    Activity, Avalanche, CallRole, Callee, GapFrom, Load, Mix, Phase, Plan, PlanError, SideScripts, longest,
+};
 use crate::law::faster;
 use crate::population::Users;
-use crate::report::About;
+use crate::report::RunDescription;
 use crate::script::{Script, Template};
 use crate::service::ServiceLaw;
 use crate::sipp::{self, Role, Scenario};
 use crate::workload::{Workload, unregistering};
-pub use means::Target;
-pub(crate) use means::{Means, NOWHERE};
+pub use transport::Target;
+pub(crate) use transport::{TransportOptions, UNSPECIFIED_ADDRESS};
 
 /// Registrations that are on their way at once, on each thread, before the run.
 pub(crate) const REGISTERING_AT_ONCE: usize = 16;
@@ -30,14 +32,14 @@ const DEFAULT_CALLS: u64 = 10_000;
 
 /// Who answers the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answering {
+pub enum CalleeLocation {
     /// This process, whose callees register at the target first.
     #[default]
     Registered,
     /// Who is at the target.
-    There,
+    Remote,
     /// This process, to which calls go straight.
-    Here,
+    Local,
 }
 
 /// What a user may ask of a run that calls.
@@ -50,7 +52,7 @@ pub struct Options {
     /// A scenario of SIPp's instead.
     pub scenario: Option<ScenarioFiles>,
     /// Who answers.
-    pub answering: Answering,
+    pub callee_location: CalleeLocation,
     /// Sessions a second.
     pub rate: f64,
     /// The law of arrivals.
@@ -91,15 +93,15 @@ pub struct Options {
     /// Threads.
     pub threads: usize,
     /// Whether they wait awake while it is measured: see [`Phase::is_awake`].
-    pub is_awake: bool,
+    pub is_busy_polling: bool,
     /// Whether messages that leave at once are joined: see [`Plan::joins`].
-    pub joins: bool,
+    pub has_segmentation: bool,
     /// How connections are used.
-    pub connecting: Connecting,
+    pub connection_lifetime: ConnectionLifetime,
     /// Shared connections on each thread.
     pub connections: usize,
     /// Whether messages are repeated.
-    pub repeats: bool,
+    pub retransmits: bool,
     /// Sessions at most.
     pub max_sessions: Option<usize>,
     /// The server that the callee emulates.
@@ -117,7 +119,7 @@ impl Options {
             to,
             workload,
             scenario: None,
-            answering: if to.is_some() { Answering::Registered } else { Answering::Here },
+            callee_location: if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local },
             rate: 10.0,
             arrivals: "poisson".to_owned(),
             outstanding: None,
@@ -137,11 +139,11 @@ impl Options {
             from: Vec::new(),
             sockets: 1,
             threads: 1,
-            is_awake: false,
-            joins: false,
-            connecting: Connecting::default(),
+            is_busy_polling: false,
+            has_segmentation: false,
+            connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
-            repeats: true,
+            retransmits: true,
             max_sessions: None,
             service: None,
             seed,
@@ -152,7 +154,7 @@ impl Options {
     ///
     /// # Errors
     /// What does not fit together, with the remedy.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+    pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         if let Some(files) = &self.scenario {
             return self.scenario_plan(files);
         }
@@ -169,13 +171,13 @@ impl Options {
             ));
         }
         let mut plan = self.bare_plan(users)?;
-        plan.caller = Some(Side { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
-        let answers_here = self.answering != Answering::There && !self.workload.callees.is_empty();
+        plan.caller = Some(SideScripts { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
+        let answers_here = self.callee_location != CalleeLocation::Remote && !self.workload.callees.is_empty();
         if answers_here {
             let mut scripts = self.workload.callees.clone();
             // The last one ends their registrations.
             scripts.push(unregistering().map_err(|error| PlanError(error.to_string()))?);
-            let side = Side { scripts: scripts.into(), answers: self.workload.answers.clone() };
+            let side = SideScripts { scripts: scripts.into(), answers: self.workload.answers.clone() };
             let listen = self.workload.listen.into_iter().collect();
             plan.callee = Some(Callee { side, listen, service: self.service.clone() });
         } else if self.service.is_some() {
@@ -185,7 +187,7 @@ impl Options {
         }
         let sides = [&self.workload.callers, &self.workload.callees];
         let drain = self.drain_of(&plan, if self.is_of_users() { [&[], &[]] } else { sides.map(Vec::as_slice) });
-        let registers = self.answering == Answering::Registered && answers_here;
+        let registers = self.callee_location == CalleeLocation::Registered && answers_here;
         if let (Some(script), true) = (self.workload.registering, registers) {
             plan.phases.push(self.registering("registering", script, drain, &callees, plan.threads));
         }
@@ -206,12 +208,13 @@ impl Options {
             None => "callees in this process".to_owned(),
         };
         let mut declared = self.workload.declared.clone();
-        if !registers && self.workload.habits.iter().any(|habit| habit.who == Who::Callee) {
+        if !registers && self.workload.activities.iter().any(|habit| habit.who == CallRole::Callee) {
             let text = "none from here: those who are called are elsewhere, or there is no server between";
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
         declared.extend(self.slow_registering(&plan));
-        let about = About { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
+        let about =
+            RunDescription { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
         Ok((plan, about))
     }
 
@@ -219,8 +222,8 @@ impl Options {
     /// that only when all are registered.
     fn slow_registering(&self, plan: &Plan) -> Option<(String, String)> {
         let phase = plan.phases.iter().find(|phase| !phase.is_measured)?;
-        let refreshes = |habit: &&Habit| habit.who == Who::Callee && habit.again == Again::Begin;
-        let refresh = self.workload.habits.iter().find(refreshes)?.gap.mean()?;
+        let refreshes = |habit: &&Activity| habit.who == CallRole::Callee && habit.gap_from == GapFrom::Begin;
+        let refresh = self.workload.activities.iter().find(refreshes)?.gap.mean()?;
         let (Load::Open(arrivals), Some(count)) = (&phase.load, phase.calls) else { return None };
         #[expect(clippy::cast_precision_loss, reason = "a number of users")]
         let takes = count as f64 / arrivals.rate()?;
@@ -236,7 +239,7 @@ impl Options {
 
     /// Whether users do what they do again and again, instead of coming at a rate.
     const fn is_of_users(&self) -> bool {
-        !self.workload.habits.is_empty()
+        !self.workload.activities.is_empty()
     }
 
     /// Whether there is a user at the other end: registrations have none.
@@ -260,7 +263,7 @@ impl Options {
         };
         Phase {
             name: name.to_owned(),
-            who: Who::Callee,
+            role: CallRole::Callee,
             mix: Mix::One(script),
             load,
             calls: Some(u64::from(users.end - users.start)),
@@ -270,7 +273,7 @@ impl Options {
             callers: users.clone(),
             callees: users.clone(),
             is_measured: false,
-            is_awake: false,
+            is_busy_polling: false,
         }
     }
 
@@ -282,12 +285,12 @@ impl Options {
                 self.workload.name
             )));
         }
-        let done = |habit: &&Habit| registers || habit.who == Who::Caller;
-        let habits: Vec<_> = self.workload.habits.iter().filter(done).cloned().collect();
+        let done = |habit: &&Activity| registers || habit.who == CallRole::Caller;
+        let habits: Vec<_> = self.workload.activities.iter().filter(done).cloned().collect();
         let text: Vec<_> = habits.iter().map(|habit| habit.gap.to_string()).collect();
         let text = format!("of {} users, each after {}", phase.callers.end - phase.callers.start, text.join(" and "));
         phase.mix = habits.first().map_or(Mix::One(0), |habit| habit.mix.clone());
-        phase.load = Load::Habits(habits.into());
+        phase.load = Load::Activities(habits.into());
         phase.calls = None;
         phase.time = self.time.or(self.workload.time).map(|time| faster(time, self.workload.speed));
         phase.warm_up = faster(self.warm_up, self.workload.speed);
@@ -310,20 +313,20 @@ impl Options {
 
     /// Sockets, threads and limits, and nothing to do yet.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
-        let means = Means {
+        let means = TransportOptions {
             to: self.to,
-            is_straight: self.answering == Answering::Here,
+            is_direct: self.callee_location == CalleeLocation::Local,
             from: &self.from,
             sockets: self.sockets,
             threads: self.threads,
-            connecting: self.connecting,
+            connecting: self.connection_lifetime,
             connections: self.connections,
-            repeats: self.repeats,
+            repeats: self.retransmits,
             max_sessions: self.max_sessions,
             seed: self.seed,
         };
         let (retries, cool_down) = (self.retries, self.cool_down);
-        Ok(Plan { joins: self.joins, retries, cool_down, ..means.plan(users)? })
+        Ok(Plan { has_segmentation: self.has_segmentation, retries, cool_down, ..means.plan(users)? })
     }
 
     /// The phase that is measured, and its law of arrivals in words.
@@ -345,7 +348,7 @@ impl Options {
         let default_calls = self.time.is_none().then_some(DEFAULT_CALLS);
         let phase = Phase {
             name,
-            who: Who::Caller,
+            role: CallRole::Caller,
             mix: self.workload.mix.clone(),
             load,
             calls: self.calls.or(default_calls),
@@ -355,13 +358,13 @@ impl Options {
             callers,
             callees,
             is_measured: true,
-            is_awake: self.is_awake,
+            is_busy_polling: self.is_busy_polling,
         };
         Ok((phase, law))
     }
 
     /// A scenario that calls.
-    fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, About), PlanError> {
+    fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, RunDescription), PlanError> {
         let to = self.to.ok_or_else(|| PlanError("a scenario needs to know whom it calls; give --to".to_owned()))?;
         let (scenario, sipp) = files.read(to, self.seed)?;
         if scenario.role != Role::Caller {
@@ -369,7 +372,7 @@ impl Options {
             return Err(PlanError(format!("{file} begins with receiving: it is for strowger load answer --sf {file}")));
         }
         let domain = self.domain.clone().unwrap_or_else(|| to.domain());
-        let there = Self { answering: Answering::There, ..self.clone() };
+        let there = Self { callee_location: CalleeLocation::Remote, ..self.clone() };
         let mut plan = there.bare_plan(scenario.users(&domain, &sipp))?;
         plan.caller = Some(scenario.side());
         plan.t1 = scenario.t1.unwrap_or(plan.t1);
@@ -377,7 +380,7 @@ impl Options {
         let everybody = 0..plan.users.count();
         let (phase, arrivals) = self.calling(scenario.script.name.clone(), drain, (everybody.clone(), everybody))?;
         plan.phases.push(phase);
-        let about = About {
+        let about = RunDescription {
             workload: files.file.display().to_string(),
             arrivals,
             seed: self.seed,
@@ -388,7 +391,7 @@ impl Options {
     }
 
     fn population(&self) -> Result<Users, PlanError> {
-        let usual = || self.to.map_or_else(|| NOWHERE.to_owned(), |to| to.domain());
+        let usual = || self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain());
         let domain = self.domain.clone().unwrap_or_else(usual);
         match &self.users_file {
             Some(file) => Users::read(file, &domain).map_err(|error| PlanError(error.to_string())),
@@ -470,11 +473,11 @@ pub struct AnswerOptions {
     /// Threads.
     pub threads: usize,
     /// Whether they wait awake: see [`Phase::is_awake`].
-    pub is_awake: bool,
+    pub is_busy_polling: bool,
     /// Whether messages that leave at once are joined: see [`Plan::joins`].
-    pub joins: bool,
+    pub has_segmentation: bool,
     /// Whether messages are repeated.
-    pub repeats: bool,
+    pub retransmits: bool,
     /// The server that it emulates; one behind each address.
     pub service: Option<ServiceLaw>,
     /// What randomness begins with.
@@ -504,7 +507,7 @@ impl AnswerOptions {
     ///
     /// # Errors
     /// Where the workload has nobody who is called, or addresses do not go together.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+    pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         let (first, addresses) = self.listening()?;
         let ip = first.address.ip();
         let (side, users, t1, name, declared) = match &self.scenario {
@@ -523,8 +526,10 @@ impl AnswerOptions {
                 return Err(PlanError(format!("in the workload {} nobody is called", self.workload.name)));
             }
             None => {
-                let side =
-                    Side { scripts: self.workload.callees.clone().into(), answers: self.workload.answers.clone() };
+                let side = SideScripts {
+                    scripts: self.workload.callees.clone().into(),
+                    answers: self.workload.answers.clone(),
+                };
                 let users = Users::generated("user%", "", &ip.to_string(), 1);
                 (side, users, None, self.workload.name.clone(), Vec::new())
             }
@@ -533,14 +538,15 @@ impl AnswerOptions {
         plan.transport = first.transport;
         plan.addresses = vec![ip];
         plan.t1 = t1.unwrap_or(plan.t1);
-        (plan.threads, plan.repeats, plan.joins) = (self.threads.max(1), self.repeats, self.joins);
+        (plan.threads, plan.retransmits, plan.has_segmentation) =
+            (self.threads.max(1), self.retransmits, self.has_segmentation);
         // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
         let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
         let to: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
         plan.callee = Some(Callee { side, listen: addresses, service: self.service.clone() });
         plan.phases.push(Phase {
             name: format!("answering {name}"),
-            who: Who::Callee,
+            role: CallRole::Callee,
             mix: Mix::One(0),
             load: Load::None,
             calls: self.calls,
@@ -550,9 +556,9 @@ impl AnswerOptions {
             callers: 0..1,
             callees: 0..1,
             is_measured: true,
-            is_awake: self.is_awake,
+            is_busy_polling: self.is_busy_polling,
         });
-        let about = About {
+        let about = RunDescription {
             workload: name,
             arrivals: "as they come".to_owned(),
             seed: self.seed,

@@ -24,7 +24,7 @@ fn calls_json(calls: &Calls) -> Value {
     json!({ "begun": calls.begun, "answered": calls.answered, "ended_by_bye": calls.ended_by_bye,
         "ended_otherwise": calls.ended_otherwise, "bye_share": calls.bye_share(), "refused_503": calls.refused_503,
         "timed_out": calls.timed_out, "timed_out_408": calls.timed_out_408,
-        "refused_otherwise": calls.refused_otherwise, "going_on": calls.going_on(), "tried_again": calls.tried_again,
+        "refused_otherwise": calls.refused_otherwise, "going_on": calls.in_progress(), "tried_again": calls.tried_again,
         "setup_us": times_json(&calls.setup) })
 }
 
@@ -33,7 +33,7 @@ fn recovery_json(recovery: &Recovery) -> Value {
         let time = recovery.time_of(share / 100.0).map(|time| time.as_secs_f64());
         json!({ "percent": share, "s": time })
     });
-    let course = recovery.course().into_iter().map(|(at, count)| json!([at.as_secs_f64(), count]));
+    let course = recovery.time_series().into_iter().map(|(at, count)| json!([at.as_secs_f64(), count]));
     let (refreshed, refreshes_failed) = recovery.refreshes();
     json!({ "phones": recovery.phones(), "registered": recovery.registered(), "times": times.collect::<Vec<_>>(),
         "attempts": counts_json(recovery.attempts()), "requests": counts_json(recovery.requests()),
@@ -59,7 +59,7 @@ fn calls_text(calls: &Calls) -> String {
     let mut text = format!(
         "  calls answered {answered}, refused with 503 {refused_503}, timed out {timed_out}, refused otherwise {refused_otherwise}, \
          going on {}\n",
-        calls.going_on(),
+        calls.in_progress(),
     );
     let ended = ended_by_bye + ended_otherwise;
     if ended > 0 {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, Who, counted, with_remedy};
-use crate::meter::{Accounts, Messages, Meter, Times};
+use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, counted, with_remedy};
+use crate::meter::{Messages, Meter, OutcomeCounts, TimeHistogram};
 use crate::metrics::accounts_of;
-use crate::output::{Parts, Server, percent_of};
-use crate::script::{Ending, Kind, Verb};
+use crate::output::{PhaseData, Server, percent_of};
+use crate::script::{Ending, Kind, MethodId};
 use crate::{recovery, tally};
 
 /// Rates are only said of so many calls and of so long a time.
@@ -17,7 +17,7 @@ const RATE_OF: (u64, Duration) = (2, Duration::from_millis(100));
 
 /// What a report says of the run beside what was measured.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct RunDescription {
     /// The workload's or the scenario's name.
     pub workload: String,
     /// The law of arrivals.
@@ -37,11 +37,11 @@ impl Report {
         self.phases.iter().find(|phase| phase.is_measured).or(self.phases.last())
     }
 
-    fn parts<'a>(&'a self, phase: &'a PhaseReport) -> Parts<'a> {
+    fn parts<'a>(&'a self, phase: &'a PhaseReport) -> PhaseData<'a> {
         let meter = phase.meter();
         let (series, server) = (&phase.series, self.server.as_ref());
         let (from, elapsed, carried_in_time) = (phase.counted_from, phase.elapsed, phase.carried_in_time);
-        Parts { meter, metrics: &meter.metrics, series, from, elapsed, carried_in_time, server }
+        PhaseData { meter, metrics: &meter.metrics, series, from, elapsed, carried_in_time, server }
     }
 
     /// What the server used, where it was watched for long enough.
@@ -55,11 +55,11 @@ impl Report {
     /// Why a run was in vain in which calls were to be made and not one was carried, or to be answered and none came, and what may
     /// help; `None` where one was, and where a run that made calls was ended by hand.
     #[must_use]
-    pub fn in_vain(&self) -> Option<String> {
+    pub fn failure_reason(&self) -> Option<String> {
         let phase = self.measured().filter(|phase| phase.is_measured && phase.is_warm)?;
-        let Accounts { offered, sent, carried, .. } = accounts_of(phase.meter());
+        let OutcomeCounts { offered, sent, carried, .. } = accounts_of(phase.meter());
         // Who only answers is ended by hand as a rule.
-        if phase.who == Who::Callee && offered == 0 {
+        if phase.role == CallRole::Callee && offered == 0 {
             let came = match phase.links.received {
                 0 => "nothing came at all; is the address right at which it is called, here (--listen) and there?"
                     .to_owned(),
@@ -91,11 +91,11 @@ impl Report {
 
     /// Everything, for machines. The measured phase stands at the top.
     #[must_use]
-    pub fn to_json(&self, about: &About) -> Value {
+    pub fn to_json(&self, about: &RunDescription) -> Value {
         let mut top = self.measured().map(phase_json).unwrap_or_default();
         if let Some(phase) = self.measured() {
             self.parts(phase).extend(&mut top);
-            let compared = phase.compared();
+            let compared = phase.answer_comparison();
             if !compared.is_empty() {
                 top.insert("record".to_owned(), compared.to_json());
             }
@@ -115,15 +115,15 @@ impl Report {
 
     /// What a terminal shows at the end.
     #[must_use]
-    pub fn to_text(&self, about: &About) -> String {
+    pub fn to_text(&self, about: &RunDescription) -> String {
         let mut text = String::new();
         let Some(phase) = self.measured() else { return "nothing was measured\n".to_owned() };
         let meter = phase.meter();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} to {}, arrivals {}, seed {}", about.workload, about.to, about.arrivals, about.seed);
         text.push_str(&accounts_text(phase));
-        text.push_str(&tally::beside(phase));
-        text.push_str(&self.course_text(phase));
+        text.push_str(&tally::notes(phase));
+        text.push_str(&self.time_series_text(phase));
         for (verb, answer, times) in meter.answers() {
             let _ = writeln!(
                 text,
@@ -140,9 +140,10 @@ impl Report {
         text.push_str(&tally::from_due(phase));
         text.push_str(&recovery::text(phase));
         text.push_str(&tally::text(phase));
-        text.push_str(&phase.compared().to_text());
+        text.push_str(&phase.answer_comparison().to_text());
         for (ending, count) in &meter.failures {
-            let said = if let Ending::Refused(status) = ending { meter.refusals.said(*status) } else { String::new() };
+            let said =
+                if let Ending::Refused(status) = ending { meter.refusals.reasons(*status) } else { String::new() };
             let _ = writeln!(text, "  {count} ended by: {ending}{said}");
         }
         let repeats = (meter.repeats_sent, meter.repeats_received);
@@ -179,7 +180,7 @@ impl Report {
                 resent.quantile(0.99),
             );
         }
-        let LinkCounts { sent, joined, .. } = phase.links;
+        let LinkCounts { sent, segmented: joined, .. } = phase.links;
         if joined > 0 {
             let _ = writeln!(text, "  {joined} of the generator's {sent} messages left joined with others");
         }
@@ -195,7 +196,7 @@ impl Report {
 
 impl Report {
     /// Where the run did not go as it was asked to.
-    fn course_text(&self, phase: &PhaseReport) -> String {
+    fn time_series_text(&self, phase: &PhaseReport) -> String {
         let mut text = String::new();
         if self.was_stopped && self.broken_off.is_none() {
             text.push_str("  the run was STOPPED before its end\n");
@@ -215,7 +216,7 @@ impl Report {
 /// The accounts of calls, and their rates. Only what was carried until the last arrival is a rate: behind it a server works off
 /// what it could not carry in time.
 fn accounts_text(phase: &PhaseReport) -> String {
-    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
+    let OutcomeCounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let in_time = phase.carried_in_time;
     let shown = |count| rate(phase, count).map(|rate| format!("{rate:.1}/s"));
     let offered_rate = shown(offered).map(|rate| format!(" ({rate})")).unwrap_or_default();
@@ -259,7 +260,7 @@ fn server_line(server: &Server) -> String {
 
 fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
     let meter = phase.meter();
-    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
+    let OutcomeCounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let seconds = phase.elapsed.as_secs_f64();
     let failures: Map<_, _> = meter.failures.iter().map(|(ending, count)| (ending.to_string(), json!(count))).collect();
     let value = json!({
@@ -308,7 +309,7 @@ fn generator_json(phase: &PhaseReport) -> Value {
         "cpu_us_per_call": cpu_per_call(phase).unwrap_or_default(),
         "handed_over": phase.links.handed_over, "handover_drops": phase.links.handover_drops,
         "forgotten": phase.forgotten,
-        "joined": phase.links.joined,
+        "joined": phase.links.segmented,
         "kernel_drops": phase.links.kernel_drops,
         "send_failures": phase.links.send_failures,
         "unreachable": phase.links.unreachable,
@@ -331,7 +332,7 @@ fn messages_json(messages: &Messages) -> Map<String, Value> {
 }
 
 /// Times in microseconds.
-pub(crate) fn times_json(times: &Times) -> Value {
+pub(crate) fn times_json(times: &TimeHistogram) -> Value {
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let at = |share| us(times.quantile(share));
     json!({ "count": times.count(), "mean": if times.count() > 0 { us(times.mean()) } else { 0.0 }, "p50": at(0.5), "p90": at(0.9),
@@ -340,7 +341,7 @@ pub(crate) fn times_json(times: &Times) -> Value {
 
 fn kind_name(kind: Kind) -> String {
     match kind {
-        Kind::Request(Verb::Other) => "other".to_owned(),
+        Kind::Request(MethodId::Other) => "other".to_owned(),
         Kind::Request(verb) => verb.as_str().to_owned(),
         Kind::Response(status) => status.to_string(),
         Kind::Garbage => "garbage".to_owned(),
@@ -356,6 +357,6 @@ pub(crate) fn per(count: u64, by: f64) -> f64 {
 /// What a call has cost the generator, in microseconds; where none was carried, there is no such figure.
 fn cpu_per_call(phase: &PhaseReport) -> Option<f64> {
     // Of the whole phase, its end included.
-    let calls = accounts_of(phase.meter()).carried.max(phase.meter().ended_well());
+    let calls = accounts_of(phase.meter()).carried.max(phase.meter().success_times());
     (calls > 0).then(|| phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0))
 }

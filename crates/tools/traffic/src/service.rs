@@ -13,11 +13,11 @@ use rand::SeedableRng as _;
 use strowger_foundation::{BufPool, Timestamp};
 
 use crate::law::{Law, LawError, Rng};
-use crate::script::Verb;
+use crate::script::MethodId;
 
 /// Which messages need service, of those that no law names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Applies {
+pub enum AppliesTo {
     /// Requests that begin something: all outside dialogs but ACK and CANCEL.
     #[default]
     New,
@@ -30,7 +30,7 @@ pub enum Applies {
 /// How long a server is busy with a message: laws of methods, and one of all others.
 #[derive(Clone, Debug)]
 pub struct ServiceTimes {
-    of_method: Vec<(Verb, Law)>,
+    of_method: Vec<(MethodId, Law)>,
     /// Without it, the others need no service.
     others: Option<Law>,
 }
@@ -58,7 +58,7 @@ impl ServiceTimes {
                 continue;
             };
             let name = name.trim();
-            let verb = Verb::ALL.into_iter().find(|verb| *verb != Verb::Other && verb.as_str() == name);
+            let verb = MethodId::ALL.into_iter().find(|verb| *verb != MethodId::Other && verb.as_str() == name);
             let verb = verb.ok_or_else(|| {
                 LawError(format!("'{name}' is no method; write it as INVITE=exp(mean=2ms),BYE=exp(mean=1ms)"))
             })?;
@@ -113,7 +113,7 @@ pub struct ServiceLaw {
     /// How many messages may wait, those in service not counted; more are dropped.
     pub queue: usize,
     /// Which messages need service.
-    pub applies: Applies,
+    pub applies: AppliesTo,
 }
 
 /// A message that is served.
@@ -145,9 +145,9 @@ impl PartialOrd for Job {
 /// The servers and their queues, as one thread sees them: what it brought to a queue is handled by itself.
 #[derive(Debug)]
 pub struct Service {
-    applies: Applies,
+    applies: AppliesTo,
     /// The methods that have a law of their own, in the order of the laws.
-    methods: Vec<Verb>,
+    methods: Vec<MethodId>,
     /// Whether other messages have one, too, behind those.
     has_others: bool,
     /// Those of each address; of all where there are only one's.
@@ -227,7 +227,7 @@ impl Service {
         Self::of(self.applies, (self.methods.clone(), self.has_others), self.servers.clone())
     }
 
-    fn of(applies: Applies, (methods, has_others): (Vec<Verb>, bool), servers: Vec<Arc<Mutex<Servers>>>) -> Self {
+    fn of(applies: AppliesTo, (methods, has_others): (Vec<MethodId>, bool), servers: Vec<Arc<Mutex<Servers>>>) -> Self {
         Self {
             applies,
             methods,
@@ -258,7 +258,7 @@ impl Service {
     /// The number of the law that says how long a message takes.
     fn law_of(&self, bytes: &[u8]) -> Option<usize> {
         let is_of =
-            |verb: &Verb| bytes.strip_prefix(verb.as_str().as_bytes()).is_some_and(|rest| rest.starts_with(b" "));
+            |verb: &MethodId| bytes.strip_prefix(verb.as_str().as_bytes()).is_some_and(|rest| rest.starts_with(b" "));
         let named = self.methods.iter().position(is_of);
         named.or_else(|| (self.has_others && self.is_of_others(bytes)).then_some(self.methods.len()))
     }
@@ -266,9 +266,9 @@ impl Service {
     fn is_of_others(&self, bytes: &[u8]) -> bool {
         let is_request = !bytes.starts_with(b"SIP/2.0 ");
         match self.applies {
-            Applies::All => true,
-            Applies::Requests => is_request,
-            Applies::New => {
+            AppliesTo::All => true,
+            AppliesTo::Requests => is_request,
+            AppliesTo::New => {
                 let follows = [&b"ACK "[..], b"BYE ", b"CANCEL ", b"PRACK "];
                 is_request && !follows.iter().any(|method| bytes.starts_with(method))
             }
@@ -308,7 +308,7 @@ impl Service {
 
     /// The buffer of a message that was handled.
     pub fn recycle(&mut self, job: Job) {
-        self.pool.give(job.bytes);
+        self.pool.recycle(job.bytes);
     }
 }
 
@@ -320,11 +320,11 @@ mod tests {
     /// Mean time in the system, and the share that was dropped.
     fn run(rate: f64, law: &str, servers: usize, queue: usize, count: usize) -> (f64, f64) {
         let times = ServiceTimes::parse(law).expect("a law");
-        let law = ServiceLaw { times, servers, queue, applies: Applies::All };
+        let law = ServiceLaw { times, servers, queue, applies: AppliesTo::All };
         let mut service = Service::new(law, 5);
         let mut total = 0.0;
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        for at in Arrivals::poisson(rate).moments(9, 0, 1).take(count) {
+        for at in Arrivals::poisson(rate).times(9, 0, 1).take(count) {
             let now = Timestamp::from_nanos(at);
             while let Some(job) = service.poll_done(now) {
                 let came = u64::from_be_bytes(*job.bytes.first_chunk().expect("eight bytes"));
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn threads_share_the_servers_and_the_queue() {
         let times = Law::constant(Duration::from_secs(1)).into();
-        let law = ServiceLaw { times, servers: 1, queue: 1, applies: Applies::All };
+        let law = ServiceLaw { times, servers: 1, queue: 1, applies: AppliesTo::All };
         let mut first = Service::new(law, 5);
         let mut second = first.sibling();
         let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);
@@ -363,7 +363,7 @@ mod tests {
     fn each_method_takes_its_own_time_and_those_without_a_law_take_none() {
         let times = ServiceTimes::parse("INVITE=constant(30ms), BYE=10ms").expect("laws");
         assert_eq!(times.to_string(), "INVITE=constant(30ms),BYE=10ms");
-        let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: Applies::All }, 5);
+        let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: AppliesTo::All }, 5);
         let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);
         for bytes in [&b"ACK sip:a SIP/2.0"[..], b"SIP/2.0 200 OK", b"BYEBYE sip:a SIP/2.0", b"BYE", b"\r\n"] {
             assert!(!service.applies(bytes), "{}", bytes.escape_ascii());
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn a_law_without_a_method_is_that_of_all_others() {
         let times = ServiceTimes::parse("INVITE=uniform(min=1ms,max=3ms),5ms").expect("laws");
-        let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: Applies::New }, 5);
+        let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: AppliesTo::New }, 5);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         assert!(service.applies(b"OPTIONS sip:a SIP/2.0") && !service.applies(b"BYE sip:a SIP/2.0"));
         service.handle_message(Timestamp::ZERO, (0, peer), b"OPTIONS sip:a SIP/2.0");
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn each_address_has_a_queue_and_servers_of_its_own() {
         let times = Law::constant(Duration::from_secs(1)).into();
-        let law = ServiceLaw { times, servers: 1, queue: 0, applies: Applies::All };
+        let law = ServiceLaw { times, servers: 1, queue: 0, applies: AppliesTo::All };
         let mut service = Service::of_addresses(law, 2, 5);
         let mut other = service.sibling();
         let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);

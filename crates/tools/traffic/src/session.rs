@@ -8,10 +8,10 @@ use hashbrown::HashMap;
 use strowger_foundation::{TimerId, Timestamp};
 
 use crate::metrics::Attempt;
-use crate::script::{StepIndex, Verb};
+use crate::script::{MethodId, StepIndex};
 
 /// No step.
-pub(crate) const NOWHERE: StepIndex = StepIndex::MAX;
+pub(crate) const UNSPECIFIED_ADDRESS: StepIndex = StepIndex::MAX;
 /// In the place of a step: the INVITE was cancelled and answered with 487, whose ACK is waited for.
 pub(crate) const CANCELLED: StepIndex = StepIndex::MAX - 1;
 /// As the step of a response: the engine gave it, without a step.
@@ -78,9 +78,9 @@ pub(crate) struct Session {
     pub tries: u8,
     /// Requests sent, retransmissions among them; no ACK.
     pub requests: u16,
-    pub got_verb: Verb,
+    pub received_method: MethodId,
     /// The method of the last request that was sent.
-    pub sent_verb: Verb,
+    pub sent_method: MethodId,
     /// The class of the INVITE's final response; 0 before there is one.
     pub invite_class: u8,
     pub flags: Flags,
@@ -90,7 +90,7 @@ pub(crate) struct Session {
     pub dialog: Vec<u8>,
     /// A copy of the last message, where a later step needs it.
     pub last: Vec<u8>,
-    pub extra: Option<Box<Extra>>,
+    pub extra: Option<Box<RareState>>,
 }
 
 /// Yes or no.
@@ -124,9 +124,9 @@ pub(crate) struct Flags {
 
 /// What few sessions have.
 #[derive(Debug, Default)]
-pub(crate) struct Extra {
+pub(crate) struct RareState {
     /// The challenges that are answered: of a registrar or a callee, and of a proxy.
-    pub challenges: [Challenged; 2],
+    pub challenges: [ChallengeState; 2],
     /// The number and the time of a CANCEL without an answer, after which another request was sent.
     pub cancel: Option<(u32, Timestamp)>,
     /// Variables.
@@ -139,7 +139,7 @@ pub(crate) struct Extra {
 
 /// What one of those who challenge has said.
 #[derive(Debug, Default)]
-pub(crate) struct Challenged {
+pub(crate) struct ChallengeState {
     /// The last challenge.
     pub challenge: Option<Arc<Challenge>>,
     /// How many requests have answered it.
@@ -194,16 +194,16 @@ impl Session {
             script: 0,
             step: 0,
             accepted_cseq: NO_INVITE,
-            invite_step: NOWHERE,
-            resend_step: NOWHERE,
-            ack_step: NOWHERE,
-            reply_step: NOWHERE,
+            invite_step: UNSPECIFIED_ADDRESS,
+            resend_step: UNSPECIFIED_ADDRESS,
+            ack_step: UNSPECIFIED_ADDRESS,
+            reply_step: UNSPECIFIED_ADDRESS,
             local: 0,
             resends: 0,
             tries: 0,
             requests: 0,
-            got_verb: Verb::Other,
-            sent_verb: Verb::Other,
+            received_method: MethodId::Other,
+            sent_method: MethodId::Other,
             invite_class: 0,
             flags: Flags::default(),
             attempt: Attempt::default(),
@@ -214,11 +214,11 @@ impl Session {
     }
 
     /// The requests of ours that wait for a final response.
-    pub(crate) fn unanswered(&self) -> impl Iterator<Item = Verb> + use<> {
-        let invite = (self.invite_cseq > 0 && self.invite_class == 0).then_some(Verb::Invite);
-        let is_other = self.sent_verb != Verb::Invite && self.cseq > 0 && !self.flags.is_answered;
-        let cancel = self.extra.as_ref().and_then(|extra| extra.cancel).map(|_| Verb::Cancel);
-        invite.into_iter().chain(is_other.then_some(self.sent_verb)).chain(cancel)
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = MethodId> + use<> {
+        let invite = (self.invite_cseq > 0 && self.invite_class == 0).then_some(MethodId::Invite);
+        let is_other = self.sent_method != MethodId::Invite && self.cseq > 0 && !self.flags.is_answered;
+        let cancel = self.extra.as_ref().and_then(|extra| extra.cancel).map(|_| MethodId::Cancel);
+        invite.into_iter().chain(is_other.then_some(self.sent_method)).chain(cancel)
     }
 
     /// The number of the INVITE of the other end that began it.
@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// What few sessions have, made where it is not there.
-    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+    pub(crate) fn extra_mut(&mut self) -> &mut RareState {
         self.extra.get_or_insert_default()
     }
 }
@@ -364,9 +364,9 @@ const TABLES: usize = 256;
 
 /// Which session a Call-ID belongs to, by its hash.
 #[derive(Debug)]
-pub(crate) struct Calls(Vec<HashMap<u64, u32, FixedState>>);
+pub(crate) struct CallIndex(Vec<HashMap<u64, u32, FixedState>>);
 
-impl Calls {
+impl CallIndex {
     pub(crate) fn new(hasher: &FixedState) -> Self {
         Self((0..TABLES).map(|_| HashMap::with_hasher(hasher.clone())).collect())
     }

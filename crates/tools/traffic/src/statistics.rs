@@ -10,7 +10,7 @@ const MIN_BATCH: usize = 2;
 
 /// A mean, and how far from it the true one is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The mean of all values.
     pub mean: f64,
     /// Half the width of the interval around it.
@@ -23,7 +23,7 @@ pub struct Interval {
     pub correlation: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// Half the width as a share of the mean.
     #[must_use]
     pub fn relative(&self) -> f64 {
@@ -42,7 +42,7 @@ impl Interval {
 /// where it is short), whose means are taken for independent. Values that do not fill a batch are left out at the beginning,
 /// where a run is least settled. `None` for fewer than four values.
 #[must_use]
-pub fn batch_means(values: &[f64], level: f64) -> Option<Interval> {
+pub fn batch_means(values: &[f64], level: f64) -> Option<ConfidenceInterval> {
     let batches = BATCHES.min(values.len() / MIN_BATCH);
     if batches < 2 {
         return None;
@@ -57,7 +57,7 @@ pub fn batch_means(values: &[f64], level: f64) -> Option<Interval> {
 
 /// The mean of values that are independent, as those of repeated runs. `None` for fewer than two.
 #[must_use]
-pub fn of_independent(values: &[f64], level: f64) -> Option<Interval> {
+pub fn of_independent(values: &[f64], level: f64) -> Option<ConfidenceInterval> {
     if values.len() < 2 || values.iter().any(|value| !value.is_finite()) {
         return None;
     }
@@ -65,7 +65,7 @@ pub fn of_independent(values: &[f64], level: f64) -> Option<Interval> {
     let mean = mean(values);
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     let half_width = student(values.len() - 1, level) * (variance / n).sqrt();
-    Some(Interval { mean, half_width, level, batches: values.len(), correlation: 0.0 })
+    Some(ConfidenceInterval { mean, half_width, level, batches: values.len(), correlation: 0.0 })
 }
 
 /// How many standard errors to each side of the mean an interval of `level` reaches, by Student's t of so many degrees of

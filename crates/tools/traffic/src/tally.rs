@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan, Who};
-use crate::meter::{Accounts, Answer, Ends, Times, Transactions};
+use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan};
+use crate::meter::{OutcomeCounts, ResponseClass, TimeHistogram, TransactionCounts, Transactions};
 use crate::output::percent_of;
 use crate::report::times_json;
-use crate::script::Verb;
+use crate::script::MethodId;
 use crate::workload::CONFORMING;
 
 /// Lateness above this part of a time is not small against it.
@@ -16,21 +16,21 @@ const LATE_SHARE: u32 = 10;
 
 /// The accounts of a script's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScriptAccounts {
+pub struct ScriptOutcomes {
     /// Which end ran it.
-    pub who: Who,
+    pub who: CallRole,
     /// Its name.
     pub name: String,
     /// Its sessions; none of them is offered or refused.
-    pub accounts: Accounts,
+    pub accounts: OutcomeCounts,
 }
 
 impl PhaseReport {
     /// Counts the transactions of both ends where the sessions began: so a rule of transactions is one of all of them.
     pub(crate) fn gather_transactions(&mut self) {
-        let (first, second) = match self.who {
-            Who::Caller => (&mut self.caller, &mut self.callee),
-            Who::Callee => (&mut self.callee, &mut self.caller),
+        let (first, second) = match self.role {
+            CallRole::Caller => (&mut self.caller, &mut self.callee),
+            CallRole::Callee => (&mut self.callee, &mut self.caller),
         };
         first.transactions.merge(&std::mem::take(&mut second.transactions));
     }
@@ -52,14 +52,14 @@ impl PhaseReport {
     /// Why times that count from the sending of a request flatter the server: calls began late, and not a little against the
     /// times themselves. `None` where they do not.
     #[must_use]
-    pub fn caution(&self) -> Option<String> {
+    pub fn warning(&self) -> Option<String> {
         let meter = self.meter();
         let late = meter.lateness.quantile(0.99);
         if meter.lateness.count() < LATE_OF || late <= LATE_AT_MEDIAN {
             return None;
         }
-        let is_flattered = |(verb, from_due): (&Verb, &Times)| {
-            let (sent, due) = (meter.answer(*verb, Answer::Success)?.quantile(0.99), from_due.quantile(0.99));
+        let is_flattered = |(verb, from_due): (&MethodId, &TimeHistogram)| {
+            let (sent, due) = (meter.answer(*verb, ResponseClass::Success)?.quantile(0.99), from_due.quantile(0.99));
             // Calls that began late and were answered fast lie elsewhere than at the slow end.
             (late > sent / LATE_SHARE && due.saturating_sub(sent) > sent / LATE_SHARE).then(|| {
                 format!(
@@ -74,9 +74,9 @@ impl PhaseReport {
     }
 
     /// The accounts of the scripts that were run.
-    pub(crate) fn script_accounts(&self, plan: &Plan) -> Vec<ScriptAccounts> {
+    pub(crate) fn script_outcomes(&self, plan: &Plan) -> Vec<ScriptOutcomes> {
         let callee = plan.callee.as_ref().map(|callee| &callee.side);
-        let ends = [(Who::Caller, plan.caller.as_ref(), &self.caller), (Who::Callee, callee, &self.callee)];
+        let ends = [(CallRole::Caller, plan.caller.as_ref(), &self.caller), (CallRole::Callee, callee, &self.callee)];
         let mut all = Vec::new();
         for (who, side, meter) in ends {
             let Some(side) = side else { continue };
@@ -84,10 +84,10 @@ impl PhaseReport {
             for (script, accounts) in ran {
                 // A replay has a script for each call, all of one name.
                 let known =
-                    all.iter_mut().find(|known: &&mut ScriptAccounts| known.who == who && known.name == script.name);
+                    all.iter_mut().find(|known: &&mut ScriptOutcomes| known.who == who && known.name == script.name);
                 match known {
                     Some(known) => known.accounts.merge(accounts),
-                    None => all.push(ScriptAccounts { who, name: script.name.clone(), accounts: *accounts }),
+                    None => all.push(ScriptOutcomes { who, name: script.name.clone(), accounts: *accounts }),
                 }
             }
         }
@@ -98,7 +98,7 @@ impl PhaseReport {
 /// Adds `scripts`, `transactions` and, of users, `users`.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     let scripts = phase.scripts.iter().map(|script| {
-        let Accounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
+        let OutcomeCounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
         json!({ "end": end_name(script.who), "script": script.name, "sent": sent, "carried": carried, "lost": lost,
             "failed": failed, "unfinished": unfinished })
     });
@@ -107,7 +107,7 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
         .from_due()
         .map(|(verb, times)| json!({ "method": verb.as_str(), "answer": "2xx", "us": times_json(times) }));
     top.insert("answers_from_due".to_owned(), from_due.collect());
-    top.insert("caution".to_owned(), json!(phase.caution()));
+    top.insert("caution".to_owned(), json!(phase.warning()));
     let limits = json!({ "p50": LATE_AT_MEDIAN.as_micros(), "p99": LATE_AT_P99.as_micros() });
     top.insert("lateness_limits_us".to_owned(), limits);
     let transactions = phase.transactions();
@@ -126,14 +126,14 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
 }
 
 /// What is in no account of calls and changes what they say, for people.
-pub(crate) fn beside(phase: &PhaseReport) -> String {
+pub(crate) fn notes(phase: &PhaseReport) -> String {
     let mut text = String::new();
     let PhaseReport { service_drops, forgotten, .. } = *phase;
     // Writing to a String cannot fail.
     if service_drops > 0 {
-        let accounts = match phase.who {
-            Who::Callee => ", and are in no account above",
-            Who::Caller => "",
+        let accounts = match phase.role {
+            CallRole::Callee => ", and are in no account above",
+            CallRole::Caller => "",
         };
         let _ = writeln!(
             text,
@@ -165,7 +165,7 @@ pub(crate) fn from_due(phase: &PhaseReport) -> String {
             times.max()
         );
     }
-    if let Some(why) = phase.caution() {
+    if let Some(why) = phase.warning() {
         let _ = writeln!(text, "  CAUTION: {why}");
     }
     text
@@ -175,11 +175,11 @@ pub(crate) fn from_due(phase: &PhaseReport) -> String {
 pub(crate) fn text(phase: &PhaseReport) -> String {
     let mut text = String::new();
     let of = |who| phase.scripts.iter().filter(move |script| script.who == who);
-    let is_mixed = of(phase.who).count() > 1;
+    let is_mixed = of(phase.role).count() > 1;
     // Writing to a String cannot fail.
-    for script in of(phase.who).filter(|_| is_mixed) {
-        let Accounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
-        let sum: u64 = of(phase.who).map(|script| script.accounts.sent).sum();
+    for script in of(phase.role).filter(|_| is_mixed) {
+        let OutcomeCounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
+        let sum: u64 = of(phase.role).map(|script| script.accounts.sent).sum();
         let _ = writeln!(
             text,
             "  {:<22} {sent:>9} ({:>6.2} %)  carried {carried}, lost {lost}, failed {failed}, unfinished {unfinished}",
@@ -197,7 +197,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
             ends.all,
             ends.failed(),
             ends.open,
-            percent_of(ends.well, ends.all)
+            percent_of(ends.succeeded, ends.all)
         );
     }
     let sum = transactions.sum();
@@ -207,7 +207,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
         all => writeln!(
             text,
             "  {users} users: {verdict}; {} % of {all} transactions succeeded, {:.2} % must",
-            percent_of(sum.well, all),
+            percent_of(sum.succeeded, all),
             100.0 * CONFORMING
         ),
     };
@@ -221,15 +221,15 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
     text
 }
 
-fn ends_json(ends: Ends) -> Value {
-    json!({ "all": ends.all, "succeeded": ends.well, "failed": ends.failed(), "unanswered": ends.open,
+fn ends_json(ends: TransactionCounts) -> Value {
+    json!({ "all": ends.all, "succeeded": ends.succeeded, "failed": ends.failed(), "unanswered": ends.open,
         "share": ends.share() })
 }
 
-const fn end_name(who: Who) -> &'static str {
+const fn end_name(who: CallRole) -> &'static str {
     match who {
-        Who::Caller => "caller",
-        Who::Callee => "callee",
+        CallRole::Caller => "caller",
+        CallRole::Callee => "callee",
     }
 }
 

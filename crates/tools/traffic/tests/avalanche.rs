@@ -151,7 +151,7 @@ fn phones_that_hear_nothing_repeat_for_64_t1_then_wait_and_try_again_until_all_a
     assert_eq!(recovery.registered(), 2_000);
     assert!(recovery.time_of(1.0).expect("all") > Duration::from_secs(40), "{:?}", recovery.time_of(1.0));
     assert!(recovery.attempts().max() >= 2 && recovery.requests().max() > 11, "{:?}", recovery.requests().max());
-    let course = recovery.course();
+    let course = recovery.time_series();
     assert!(course.windows(2).all(|pair| pair[0].1 <= pair[1].1));
     assert_eq!(course.last().map(|last| last.1), Some(2_000));
     assert!(world.driver.meter().began.add_up());

@@ -20,9 +20,9 @@ fn answering(listen: &str, name: &str, calls: u64) -> (SocketAddr, JoinHandle<Re
         calls: Some(calls),
         time: None,
         threads: 2,
-        is_awake: false,
-        joins: false,
-        repeats: true,
+        is_busy_polling: false,
+        has_segmentation: false,
+        retransmits: true,
         service: None,
         seed: 7,
     };
@@ -194,7 +194,7 @@ fn one_socket_keeps_all_threads_busy() {
     let target = Target::parse(&format!("udp:{at}")).expect("a target");
     let mut calling =
         strowger_traffic::options::Options::new(workload("proxy-200").expect("built in"), Some(target), 3);
-    calling.answering = strowger_traffic::options::Answering::There;
+    calling.callee_location = strowger_traffic::options::CalleeLocation::Remote;
     (calling.rate, calling.calls) = (500.0, Some(100));
     let (plan, _) = calling.plan().expect("a plan");
     let called = Run::prepare(plan).expect("sockets").go().expect("a run");

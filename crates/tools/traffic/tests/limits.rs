@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use strowger_foundation::Transport;
-use strowger_traffic::driver::Connecting;
+use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{Plan, Report, Run};
-use strowger_traffic::options::{Answering, Options, Target, workload};
+use strowger_traffic::options::{CalleeLocation, Options, Target, workload};
 
 /// Set in the process that has little.
 const INSIDE: &str = "STROWGER_TEST_INSIDE";
@@ -52,7 +52,7 @@ fn may_unshare() -> bool {
 
 fn options(rate: f64, calls: u64) -> Options {
     let mut options = Options::new(workload("baseline").expect("built in"), None, 7);
-    options.answering = Answering::Here;
+    options.callee_location = CalleeLocation::Local;
     (options.rate, options.calls, options.drain) = (rate, Some(calls), Some(Duration::from_secs(2)));
     options
 }
@@ -64,9 +64,9 @@ fn run(plan: Plan) -> Report {
     report
 }
 
-fn over_tcp(options: &Options, connecting: Connecting) -> Plan {
+fn over_tcp(options: &Options, connecting: ConnectionLifetime) -> Plan {
     let mut plan = options.plan().expect("a plan").0;
-    (plan.transport, plan.connecting) = (Transport::Tcp, connecting);
+    (plan.transport, plan.connection_lifetime) = (Transport::Tcp, connecting);
     plan
 }
 
@@ -95,7 +95,7 @@ fn too_few_files_for_the_connections_refuse_calls_and_are_said() {
     if !is_inside(test, &[], "ulimit -Sn 60 && ulimit -Hn 60") {
         return;
     }
-    let report = run(over_tcp(&options(400.0, 200), Connecting::Dialog));
+    let report = run(over_tcp(&options(400.0, 200), ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
     let accounts = phase.caller.began;
     assert!(accounts.refused > 0 && accounts.carried > 0, "{accounts:?} {:?}", phase.links);
@@ -128,7 +128,7 @@ fn too_few_ports_for_the_connections_refuse_calls_and_are_said() {
         return;
     }
     let mut options = options(400.0, 100);
-    let report = run(over_tcp(&options, Connecting::Dialog));
+    let report = run(over_tcp(&options, ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
     let few = phase.caller.began;
     assert!(few.refused > 0 && few.carried > 0, "{few:?} {:?}", phase.links);
@@ -137,7 +137,7 @@ fn too_few_ports_for_the_connections_refuse_calls_and_are_said() {
     assert!(why.contains("net.ipv4.ip_local_port_range") && why.contains("--from"), "{why}");
     // The remedy is one.
     options.from = (1..=10).map(|last| IpAddr::from([127, 0, 0, last])).collect();
-    let report = run(over_tcp(&options, Connecting::Dialog));
+    let report = run(over_tcp(&options, ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
     assert_eq!(phase.caller.began.carried, 100, "{:?} {:?}", phase.caller.began, phase.links);
     assert_eq!(phase.links.exhaustion(), None);
@@ -152,7 +152,7 @@ fn a_target_without_a_way_to_it_is_said_at_once() {
     for transport in ["udp", "tcp"] {
         let mut options = options(50.0, 10_000);
         options.to = Some(Target::parse(&format!("{transport}:192.0.2.1:5060")).expect("a target"));
-        options.answering = Answering::There;
+        options.callee_location = CalleeLocation::Remote;
         let error = options.plan().expect_err("no way").to_string();
         assert!(error.contains("--to") && error.contains("--from"), "{error}");
         options.from = vec![IpAddr::from([127, 0, 0, 1])];
@@ -167,7 +167,7 @@ fn who_does_not_listen_is_said_at_once_over_tcp_too() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let mut options = options(50.0, 10_000);
     options.to = Some(Target::parse(&format!("tcp:{nobody}")).expect("a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     let report = run(options.plan().expect("a plan").0);
     assert!(report.broken_off.expect("nobody is there").contains("start the server"));
 }
@@ -177,7 +177,7 @@ fn who_never_answers_is_said_at_the_end() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut options = options(100.0, 10);
     options.to = Some(Target::parse(&format!("udp:{}", silent.local_addr().expect("bound"))).expect("a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     options.drain = Some(Duration::from_millis(100));
     let report = run(options.plan().expect("a plan").0);
     let why = report.broken_off.expect("not one answer");

@@ -8,7 +8,7 @@ use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
 use strowger_traffic::law::Law;
 use strowger_traffic::population::Users;
-use strowger_traffic::script::{Pattern, ScriptBuilder, Takes};
+use strowger_traffic::script::{Extract, Pattern, ScriptBuilder};
 
 /// Keeps the last message.
 #[derive(Default)]
@@ -52,16 +52,16 @@ fn so_they_do_with_a_nonce_each() {
         From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:[caller]@[domain]>\nCall-ID: [call_id]\n\
         CSeq: [cseq] REGISTER\n[authentication]\nContent-Length: 0\n";
     let mut script = ScriptBuilder::new("user");
-    let (again, done) = (script.mark(), script.mark());
-    script
-        .place(again)
-        .send(REGISTER)
-        .wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done)), (Pattern::status(401), Takes::CHALLENGE, Some(again))]);
-    script.place(done).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(REGISTER).wait(&[
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+    ]);
+    script.place_label(done).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
     let users = Arc::new(Users::generated("user%7", "secret%", "example.com", 1_000_000));
     let at = SocketAddr::from(([127, 0, 0, 1], 5060));
     let mut setup = Setup::new(vec![script.build().expect("a script")].into(), users, at, at);
-    (setup.reuses_nonces, setup.repeats) = (true, false);
+    (setup.reuses_nonces, setup.retransmits) = (true, false);
     let before = resident();
     let mut driver = Driver::new(setup);
     let mut nowhere = Nowhere::default();
@@ -73,7 +73,7 @@ fn so_they_do_with_a_nonce_each() {
             driver.handle_message(now, now, (0, at), response.as_bytes(), &mut nowhere);
         }
     }
-    assert_eq!((driver.running(), driver.meter().failures.len()), (CHALLENGED, 0));
+    assert_eq!((driver.session_count(), driver.meter().failures.len()), (CHALLENGED, 0));
     let bytes = (resident() - before) / CHALLENGED;
     println!("{bytes} bytes a user with a nonce");
     assert!(bytes < 1_000, "{bytes} bytes a user with a nonce");
@@ -93,8 +93,8 @@ fn response(request: &[u8], status: u16, challenge: Option<u32>) -> String {
 
 fn a_million_users_fit_into_a_gibibyte() -> Driver {
     let mut script = ScriptBuilder::new("user");
-    let again = script.mark();
-    script.place(again).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
+    let again = script.label();
+    script.place_label(again).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
     let scripts = vec![script.build().expect("a script")];
     let users = Arc::new(Users::generated("user%7", "secret%", "example.com", 1_000_000));
     let at = SocketAddr::from(([127, 0, 0, 1], 5060));
@@ -104,12 +104,12 @@ fn a_million_users_fit_into_a_gibibyte() -> Driver {
     for user in 0..1_000_000 {
         driver.begin(Timestamp::from_millis(1), 0, (user, user), &mut nowhere).expect("no limit is near");
     }
-    assert_eq!(driver.running(), 1_000_000);
+    assert_eq!(driver.session_count(), 1_000_000);
     let bytes = (resident() - before) / 1_000_000;
     println!("{bytes} bytes a user");
     assert!(bytes < 600, "{bytes} bytes a user");
     // An hour later most have thought.
     driver.handle_timeout(Timestamp::from_millis(3_600_000), &mut nowhere);
-    assert_eq!(driver.running(), 1_000_000);
+    assert_eq!(driver.session_count(), 1_000_000);
     driver
 }

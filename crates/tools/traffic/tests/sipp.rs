@@ -3,13 +3,13 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use strowger_traffic::script::{Action, Condition, Pattern, Script, Step, Verb};
-use strowger_traffic::sipp::{MAX_BYTES, Note, Options, Role, Scenario};
+use strowger_traffic::script::{Action, Condition, MethodId, Pattern, Script, Step};
+use strowger_traffic::sipp::{Diagnostic, MAX_BYTES, Options, Role, Scenario};
 
 const SEND: &str = "<send>OPTIONS sip:[service]@[remote_ip] SIP/2.0\nVia: SIP/2.0/UDP [local_ip];branch=[branch]\n\
                     Call-ID: [call_id]\nCSeq: 1 OPTIONS\n\n</send>";
 
-fn compile(text: &str) -> Result<Scenario, Note> {
+fn compile(text: &str) -> Result<Scenario, Diagnostic> {
     Scenario::compile("file.xml", text.as_bytes(), &[], &Options::default())
 }
 
@@ -38,14 +38,14 @@ fn steps(script: &Script) -> String {
             let expects = &script.expects[usize::from(expects.start)..usize::from(expects.end)];
             let words = expects.iter().map(|expect| {
                 let what = match expect.what {
-                    Pattern::Response { low, method, .. } => format!("{low}{}", method.map_or("", Verb::as_str)),
+                    Pattern::Response { low, method, .. } => format!("{low}{}", method.map_or("", MethodId::as_str)),
                     Pattern::Request(verb) => verb.as_str().to_owned(),
                     Pattern::Any => "any".to_owned(),
                 };
                 let takes = format!(
                     "{}{}",
-                    if expect.takes.dialog { "d" } else { "" },
-                    if expect.takes.challenge { "c" } else { "" }
+                    if expect.extract.dialog { "d" } else { "" },
+                    if expect.extract.challenge { "c" } else { "" }
                 );
                 let actions = "!".repeat(expect.actions.len());
                 format!("{what}{takes}{actions}>{}", expect.to.map_or("-".to_owned(), |to| to.to_string()))
@@ -58,11 +58,11 @@ fn steps(script: &Script) -> String {
         Step::PauseFor { millis } => format!("pause($${millis})").replace("$$", "$"),
         Step::Jump { to } => format!("jump>{to}"),
         Step::Chance { share, to } => format!("chance({:.2})>{to}", f64::from(*share) / f64::from(u32::MAX)),
-        Step::When { condition: Condition::Set(variable), to } => format!("when(${variable})>{to}"),
-        Step::When { condition: Condition::Unset(variable), to } => format!("unless(${variable})>{to}"),
-        Step::When { to, .. } => format!("when>{to}"),
-        Step::Act { actions } => format!("act({})", actions.len()),
-        Step::Become { variable } => format!("become {variable}"),
+        Step::If { condition: Condition::Set(variable), to } => format!("when(${variable})>{to}"),
+        Step::If { condition: Condition::Unset(variable), to } => format!("unless(${variable})>{to}"),
+        Step::If { to, .. } => format!("when>{to}"),
+        Step::Actions { actions } => format!("act({})", actions.len()),
+        Step::SwitchScript { variable } => format!("become {variable}"),
         Step::Start { .. } => "start".to_owned(),
         Step::End(ending) => format!("{ending:?}"),
     });

@@ -137,7 +137,7 @@ fn play(scenario: &Scenario, socket: UdpSocket, remote: u16, mut sipp: Sipp) -> 
         if is_content.is_none() {
             is_content = sipp.0.try_wait().expect("our child").map(|status| status.success());
         }
-        if is_content.is_some() && driver.running() == 0 {
+        if is_content.is_some() && driver.session_count() == 0 {
             break;
         }
     }
@@ -213,7 +213,7 @@ fn the_engine_runs_scenarios() {
         None,
         7,
     );
-    options.answering = strowger_traffic::options::Answering::Here;
+    options.callee_location = strowger_traffic::options::CalleeLocation::Local;
     (options.rate, options.calls, options.drain) = (500.0, Some(CALLS), Some(Duration::from_secs(6)));
     let (mut plan, _) = options.plan().expect("a plan");
     plan.users = uac.users("example.com", &Options::default()).into();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use statrs::distribution::{ContinuousCDF as _, Exp, LogNormal};
 use strowger_foundation::Timestamp;
-use strowger_traffic::engine::Who;
-use strowger_traffic::script::Verb;
+use strowger_traffic::engine::CallRole;
+use strowger_traffic::script::MethodId;
 use strowger_traffic::statistics::{ks_distance, ks_probability};
 use strowger_traffic::workload::Workload;
 use virtual_users::{Seen, World};
@@ -93,12 +93,12 @@ fn uniform(min: f64, max: f64) -> impl Fn(f64) -> f64 {
 #[test]
 fn the_wire_shows_the_mix_the_times_and_the_intervals_of_the_model() {
     let workload = users(&[], SPEED);
-    let mut world = World::new(&workload, USERS, &workload.habits);
+    let mut world = World::new(&workload, USERS, &workload.activities);
     let begun = world.now;
     world.run(TIME, true);
     // Nobody calls any more; all who talk come to their end.
     world.run(Duration::from_secs(3_600), false);
-    assert_eq!((world.caller.running(), world.callee.running()), (0, 0));
+    assert_eq!((world.caller.session_count(), world.callee.session_count()), (0, 0));
     let calls = calls(&world.seen);
     mix_is_met(&calls);
     times_are_met(&calls);
@@ -204,12 +204,14 @@ fn accounts_are_met(world: &World, calls: &[Call]) {
     assert_eq!(meter.scripts.iter().map(|script| script.sent).sum::<u64>(), meter.began.sent);
     // Two INVITEs a call, two BYEs where it was answered, a CANCEL where it was not; all well.
     let n = calls.len() as u64;
-    for (verb, count) in [(Verb::Invite, 2 * n), (Verb::Bye, 2 * (n - cancelled)), (Verb::Cancel, cancelled)] {
+    for (verb, count) in
+        [(MethodId::Invite, 2 * n), (MethodId::Bye, 2 * (n - cancelled)), (MethodId::Cancel, cancelled)]
+    {
         let ends = meter.transactions.of(verb);
-        assert_eq!((ends.all, ends.well), (count, count), "{verb:?}");
+        assert_eq!((ends.all, ends.succeeded), (count, count), "{verb:?}");
     }
-    let registers = world.callee.meter().transactions.of(Verb::Register);
-    assert_eq!((registers.all, registers.well), (26 * u64::from(USERS), 26 * u64::from(USERS)));
+    let registers = world.callee.meter().transactions.of(MethodId::Register);
+    assert_eq!((registers.all, registers.succeeded), (26 * u64::from(USERS), 26 * u64::from(USERS)));
     assert_eq!((meter.repeats_sent, meter.unexpected), (0, 0));
     let answered = world.callee.meter().answered;
     assert_eq!((answered.sent, answered.carried), (n, n), "also who is called by someone who hangs up");
@@ -218,7 +220,7 @@ fn accounts_are_met(world: &World, calls: &[Call]) {
 #[test]
 fn transactions_that_fail_are_counted_and_nothing_else() {
     let workload = users(&[], SPEED);
-    let mut world = World::new(&workload, 500, &workload.habits);
+    let mut world = World::new(&workload, 500, &workload.activities);
     let mut asked = 0_u64;
     world.refuses = Box::new(move |message| {
         // An INVITE whose CANCEL is refused would stay unanswered.
@@ -234,12 +236,12 @@ fn transactions_that_fail_are_counted_and_nothing_else() {
     };
     let (caller, callee) = (&world.caller.meter().transactions, &world.callee.meter().transactions);
     for (verb, ends) in [
-        (Verb::Invite, caller.of(Verb::Invite)),
-        (Verb::Bye, caller.of(Verb::Bye)),
-        (Verb::Register, callee.of(Verb::Register)),
+        (MethodId::Invite, caller.of(MethodId::Invite)),
+        (MethodId::Bye, caller.of(MethodId::Bye)),
+        (MethodId::Register, callee.of(MethodId::Register)),
     ] {
-        assert_eq!(ends.all - ends.well, refused(verb.as_str()), "{verb:?}");
-        assert!(ends.well > 0);
+        assert_eq!(ends.all - ends.succeeded, refused(verb.as_str()), "{verb:?}");
+        assert!(ends.succeeded > 0);
     }
     let mut all = caller.clone();
     all.merge(callee);
@@ -268,7 +270,8 @@ fn parameters_change_the_model_and_are_declared() {
         ],
         1.0,
     );
-    let calls_only: Vec<_> = workload.habits.iter().filter(|habit| habit.who == Who::Caller).cloned().collect();
+    let calls_only: Vec<_> =
+        workload.activities.iter().filter(|habit| habit.who == CallRole::Caller).cloned().collect();
     let mut world = World::new(&workload, 100, &calls_only);
     world.run(Duration::from_secs(600), true);
     world.run(Duration::from_secs(600), false);

@@ -4,7 +4,7 @@ mod virtual_users;
 
 use std::time::Duration;
 
-use strowger_traffic::engine::{Habit, Who};
+use strowger_traffic::engine::{Activity, CallRole};
 use strowger_traffic::workload::Workload;
 use virtual_users::World;
 
@@ -30,17 +30,17 @@ fn a_million_users_of_the_model_take_what_is_promised() {
     let workload = Workload::parse("users", &[], 1.0).expect("the model");
     // A registration is over when it is answered; that a million users wait for their next one is what counts here, and it
     // saves time to begin none.
-    let lazily = |habit: &Habit| match habit.who {
-        Who::Caller => habit.clone(),
-        Who::Callee => Habit { gap: strowger_traffic::law::Law::parse("1d").expect("a law"), ..habit.clone() },
+    let lazily = |habit: &Activity| match habit.who {
+        CallRole::Caller => habit.clone(),
+        CallRole::Callee => Activity { gap: strowger_traffic::law::Law::parse("1d").expect("a law"), ..habit.clone() },
     };
-    let habits: Vec<_> = workload.habits.iter().map(lazily).collect();
+    let habits: Vec<_> = workload.activities.iter().map(lazily).collect();
     let before = resident();
     let mut world = World::new(&workload, USERS, &habits);
     let waiting = resident() - before;
     world.keeps = false;
     world.run(TIME, true);
-    let (caller, callee) = (world.caller.running(), world.callee.running());
+    let (caller, callee) = (world.caller.session_count(), world.callee.session_count());
     assert!(caller > 10_000 && callee > 10_000, "{caller} and {callee} sessions");
     // What a call costs both ends, with all that was over meanwhile.
     let call = (resident() - before - waiting) / caller;

@@ -9,9 +9,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
 use strowger_traffic::law::Rng;
-use strowger_traffic::meter::{Accounts, Meter};
+use strowger_traffic::meter::{Meter, OutcomeCounts};
 use strowger_traffic::population::Users;
-use strowger_traffic::script::{Kind, Verb};
+use strowger_traffic::script::{Kind, MethodId};
 use strowger_traffic::workload::{Fault, Faults, Workload};
 
 #[derive(Default)]
@@ -171,7 +171,7 @@ impl Pair {
     }
 
     /// The accounts of the caller's script of this name.
-    fn of(&self, name: &str) -> Accounts {
+    fn of(&self, name: &str) -> OutcomeCounts {
         let place = self.workload.callers.iter().position(|script| script.name == name).expect(name);
         self.callers().scripts.get(place).copied().unwrap_or_default()
     }
@@ -188,7 +188,7 @@ impl Pair {
         assert_eq!((began.offered, began.unfinished), (self.begun, 0));
         let failures = &self.callee.meter().failures;
         assert_eq!(answered.carried, answered.sent, "{answered:?} {failures:?} {:?}", self.trace);
-        assert_eq!((self.caller.running(), self.callee.running()), (0, 0));
+        assert_eq!((self.caller.session_count(), self.callee.session_count()), (0, 0));
         assert_eq!((self.callers().unexpected, self.callee.meter().unexpected), (0, 0), "{:?}", self.trace);
     }
 }
@@ -365,8 +365,8 @@ fn faults_have_their_shares_and_their_outcomes_are_expected() {
         let by_script: u64 = meter.scripts.iter().map(|accounts| accounts.sent).sum();
         assert_eq!(by_script, 4_000, "each call is of one script");
         assert_eq!(meter.sent.garbage, pair.of("garbage").sent, "garbage is no call, and counted as what it is");
-        assert_eq!(pair.callee.meter().received.requests(Verb::Bye) + meter.received.requests(Verb::Bye), {
-            let sent = |meter: &Meter| meter.sent.requests(Verb::Bye);
+        assert_eq!(pair.callee.meter().received.requests(MethodId::Bye) + meter.received.requests(MethodId::Bye), {
+            let sent = |meter: &Meter| meter.sent.requests(MethodId::Bye);
             sent(meter) + sent(pair.callee.meter())
         });
         let callee = pair.callee.meter();
@@ -388,7 +388,7 @@ fn a_lost_ack_makes_the_200_come_again() {
         pair.assert_all_carried();
     }
     let pair = Pair::many("proxy-200", &[("faults", "lost-ack=100%")], 1_000, 0.0);
-    assert_share("ACKs", pair.callers().sent.requests(Verb::Ack), 1_000, 0.5);
+    assert_share("ACKs", pair.callers().sent.requests(MethodId::Ack), 1_000, 0.5);
 }
 
 #[test]
@@ -396,9 +396,9 @@ fn a_cancel_meets_the_200_from_both_sides() {
     let set = [("faults", "late-cancel=100%"), ("ring", "uniform(min=0s,max=300ms)")];
     let pair = Pair::many("proxy-200", &set, 1_000, 0.0);
     let meter = pair.callers();
-    assert_eq!(meter.sent.requests(Verb::Cancel), 1_000);
+    assert_eq!(meter.sent.requests(MethodId::Cancel), 1_000);
     assert_eq!(meter.began.carried, 1_000, "{:?}", meter.failures);
-    let (refused, answered) = (meter.received.responses(487), meter.sent.requests(Verb::Bye));
+    let (refused, answered) = (meter.received.responses(487), meter.sent.requests(MethodId::Bye));
     assert_eq!(refused + answered, 1_000);
     assert!(refused > 200 && answered > 200, "{refused} {answered}");
 }

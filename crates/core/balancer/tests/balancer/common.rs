@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use strowger_balancer::{Advice, Member, Order, Pick, Policy, Set, SetConfig, Target};
+use strowger_balancer::{Advice, Member, MemberOrder, Policy, SelectionInput, Set, SetConfig, Target};
 use strowger_foundation::{TagKey, Timestamp};
 
 /// SplitMix64: each seed gives the same numbers everywhere.
@@ -59,31 +59,31 @@ pub(crate) fn call_id(number: u64) -> String {
 }
 
 fn nothing(_: usize) -> Advice {
-    Advice::Free
+    Advice::Neutral
 }
 
 /// Those of whom this is true are avoided.
 pub(crate) fn avoid(is_avoided: impl Fn(usize) -> bool) -> impl Fn(usize) -> Advice {
-    move |at| if is_avoided(at) { Advice::Avoid } else { Advice::Free }
+    move |at| if is_avoided(at) { Advice::Avoid } else { Advice::Neutral }
 }
 
 /// An INVITE: the Call-ID is the key.
-pub(crate) fn pick(call_id: &str) -> Pick<'_> {
+pub(crate) fn pick(call_id: &str) -> SelectionInput<'_> {
     let draw = TagKey::new([9; 16]).hash64(&[call_id.as_bytes()]);
-    Pick {
+    SelectionInput {
         now: Timestamp::from_millis(1_000_000),
         call_id: call_id.as_bytes(),
         key: call_id.as_bytes(),
-        draw,
+        random: draw,
         begins_call: true,
         limit: 4,
         advice: &nothing,
     }
 }
 
-pub(crate) fn order(set: &Set, pick: &Pick<'_>) -> Vec<usize> {
-    let mut order = Order::new();
-    set.order(pick, &mut order);
+pub(crate) fn order(set: &Set, pick: &SelectionInput<'_>) -> Vec<usize> {
+    let mut order = MemberOrder::new();
+    set.select(pick, &mut order);
     order.to_vec()
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use std::time::Duration;
 use strowger_balancer::{
-    Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Registry, Seat, Set, SetConfig, Target,
-    Weights, Work,
+    Advice, CallGuard, Candidates, Member, MemberOrder, MethodClass, Policy, Probe, Registry, RequestGuard,
+    SelectionInput, Set, SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 
@@ -18,8 +18,8 @@ const SHARDS: usize = 3;
 /// What a shard has in progress, with the target's number beside each, and what it weighs.
 #[derive(Default)]
 struct Shard {
-    transactions: Vec<(usize, u64, Work)>,
-    calls: Vec<(usize, Seat)>,
+    transactions: Vec<(usize, u64, RequestGuard)>,
+    calls: Vec<(usize, CallGuard)>,
 }
 
 /// A balancer, and what is known of it from its events alone.
@@ -33,7 +33,7 @@ struct World {
     avoided: u32,
     /// Those of them that want to be left alone.
     held: u32,
-    order: Order,
+    order: MemberOrder,
 }
 
 impl World {
@@ -46,7 +46,7 @@ impl World {
         let set = build(&mut random, &registry, &targets);
         let shards = Default::default();
         let now = Timestamp::from_millis(1_000);
-        Self { random, now, registry, targets, set, shards, avoided: 0, held: 0, order: Order::new() }
+        Self { random, now, registry, targets, set, shards, avoided: 0, held: 0, order: MemberOrder::new() }
     }
 
     fn step(&mut self) {
@@ -82,24 +82,32 @@ impl World {
         let limit = 1 + self.random.below(5);
         let (avoided, held) = (self.avoided, self.held);
         let advice = |at: usize| match (avoided >> at & 1, held >> at & 1) {
-            (0, _) => Advice::Free,
+            (0, _) => Advice::Neutral,
             (_, 0) => Advice::Avoid,
-            _ => Advice::LeaveAlone,
+            _ => Advice::Exclude,
         };
         let draw = self.random.number();
-        let pick = Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, limit, advice: &advice };
-        self.set.order(&pick, &mut self.order);
+        let pick = SelectionInput {
+            now: self.now,
+            call_id: &call_id,
+            key: &call_id,
+            random: draw,
+            begins_call,
+            limit,
+            advice: &advice,
+        };
+        self.set.select(&pick, &mut self.order);
         assert_order(&self.set, &pick, &self.order);
         let Some(chosen) = self.order.first().copied() else { return };
         let member = &self.set.members()[chosen];
         let at = self.number_of(&member.target);
         let shard = self.random.below(SHARDS);
         if begins_call {
-            let seat = self.set.seat(chosen).expect("it was not full");
+            let seat = self.set.begin_call(chosen).expect("it was not full");
             self.shards[shard].calls.push((at, seat));
         }
         let weight = u64::from(self.set.work_of(&member.target, MethodClass::Invite));
-        let work = self.set.begin(chosen, self.now, MethodClass::Invite).expect("a member");
+        let work = self.set.begin_request(chosen, self.now, MethodClass::Invite).expect("a member");
         self.shards[shard].transactions.push((at, weight, work));
     }
 
@@ -107,7 +115,7 @@ impl World {
     fn other(&mut self, target: usize) {
         let class = MethodClass::ALL[self.random.below(MethodClass::COUNT)];
         let weight = self.set.work_of(&self.targets[target], class);
-        let work = self.targets[target].begin(self.now, weight, class);
+        let work = self.targets[target].begin_request(self.now, weight, class);
         let shard = self.random.below(SHARDS);
         self.shards[shard].transactions.push((target, u64::from(weight), work));
     }
@@ -179,15 +187,15 @@ fn build(random: &mut Random, registry: &Registry, targets: &[Arc<Target>]) -> S
 }
 
 /// Nobody is in the order who may not be, nobody twice, and nobody is left out without need.
-fn assert_order(set: &Set, pick: &Pick<'_>, order: &Order) {
+fn assert_order(set: &Set, pick: &SelectionInput<'_>, order: &MemberOrder) {
     let is_out = |member: &Member| {
         let is_down = set.config().probe.is_some() && !member.target.is_up();
         let is_full = pick.begins_call && member.capacity.is_some_and(|capacity| member.target.calls() >= capacity);
         !member.enabled || is_down || is_full || member.target.is_draining()
     };
-    let available = |at: usize| !is_out(&set.members()[at]) && (pick.advice)(at) != Advice::LeaveAlone;
+    let available = |at: usize| !is_out(&set.members()[at]) && (pick.advice)(at) != Advice::Exclude;
     let all = 0..set.members().len();
-    let wanted = all.clone().filter(|at| available(*at) && (pick.advice)(*at) == Advice::Free).count();
+    let wanted = all.clone().filter(|at| available(*at) && (pick.advice)(*at) == Advice::Neutral).count();
     let last_resort = all.filter(|at| available(*at)).count();
     assert_eq!(order.len(), last_resort.min(pick.limit).min(4), "{pick:?}");
     for (place, at) in order.iter().enumerate() {
@@ -235,8 +243,9 @@ fn counts_come_back_to_zero_when_many_threads_count() {
                 let mut tokens = Vec::new();
                 for _ in 0..50_000 {
                     if random.one_in(2) {
-                        let work = target.begin(Timestamp::ZERO, random.below(70_000) as u32, MethodClass::Other);
-                        tokens.push((work, target.seat_within(100)));
+                        let work =
+                            target.begin_request(Timestamp::ZERO, random.below(70_000) as u32, MethodClass::Other);
+                        tokens.push((work, target.try_begin_call(100)));
                     } else if !tokens.is_empty() {
                         drop(tokens.swap_remove(random.below(tokens.len())));
                     }

@@ -4,7 +4,8 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use strowger_balancer::{
-    BYE, Candidates, MethodClass, MethodWeights, Pick, Policy, Seat, Set, SetConfig, Target, Weights, Work,
+    BYE_WEIGHT, CallGuard, Candidates, MethodClass, MethodWeights, Policy, RequestGuard, SelectionInput, Set,
+    SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 
@@ -20,8 +21,8 @@ fn least_work(weights: Weights, count: usize) -> Set {
     Set::new(SetConfig { weights, ..config(Policy::LeastWork) }, members(count)).expect("valid")
 }
 
-fn begin(set: &Set, member: usize, class: MethodClass) -> Work {
-    set.begin(member, NOW, class).expect("a member")
+fn begin(set: &Set, member: usize, class: MethodClass) -> RequestGuard {
+    set.begin_request(member, NOW, class).expect("a member")
 }
 
 #[test]
@@ -49,8 +50,8 @@ fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
 fn each_policy_counts_its_own() {
     let all = members(3);
     // Calls, transactions and work each have another minimum.
-    let seats = [all[0].target.seat(), all[0].target.seat(), all[1].target.seat()];
-    let begin = |at: usize, work| all[at].target.begin(NOW, work, MethodClass::Other);
+    let seats = [all[0].target.begin_call(), all[0].target.begin_call(), all[1].target.begin_call()];
+    let begin = |at: usize, work| all[at].target.begin_request(NOW, work, MethodClass::Other);
     let work = [begin(0, 1_000), begin(1, 400), begin(1, 400), begin(2, 1_500), begin(2, 1_500)];
     for (policy, expected) in [(Policy::LeastCalls, 2), (Policy::LeastTransactions, 0), (Policy::LeastWork, 1)] {
         assert_eq!(order(&set(policy, all.clone()), &pick("a"))[0], expected, "{policy}");
@@ -66,7 +67,7 @@ fn load_is_relative_to_what_a_target_weighs() {
         let mut tokens = Vec::new();
         for number in 0..800 {
             let member = order(&set, &pick(&call_id(number)))[0];
-            tokens.push((set.seat(member), begin(&set, member, MethodClass::Invite)));
+            tokens.push((set.begin_call(member), begin(&set, member, MethodClass::Invite)));
         }
         let calls: Vec<u32> = set.members().iter().map(|member| member.target.calls()).collect();
         let is_even = calls.iter().zip(weights).all(|(calls, weight)| calls.abs_diff(100 * u32::from(weight)) <= 2);
@@ -81,11 +82,11 @@ fn one_by_one(set: &Set, at_once: usize, calls: u64) -> Vec<u64> {
         if waiting.len() >= at_once
             && let Some((work, seat)) = waiting.pop_front()
         {
-            Work::handle_final(work, after(1_000));
-            drop::<Option<Seat>>(seat);
+            RequestGuard::handle_final(work, after(1_000));
+            drop::<Option<CallGuard>>(seat);
         }
         let member = order(set, &pick(&call_id(number)))[0];
-        waiting.push_back((begin(set, member, MethodClass::Invite), set.seat(member)));
+        waiting.push_back((begin(set, member, MethodClass::Invite), set.begin_call(member)));
         member
     });
     tally(chosen.collect::<Vec<_>>(), set.members().len())
@@ -128,7 +129,8 @@ fn a_few_calls_at_a_time_are_shared_about_by_weight() {
 fn the_emptier_of_two_equal_ones_is_taken_whatever_a_third_one_weighs() {
     let all = weighted(&[1, 100, 100]);
     let target = &all[1].target;
-    let busy: Vec<_> = (0..3).map(|_| (target.seat(), target.begin(NOW, 1_750, MethodClass::Invite))).collect();
+    let busy: Vec<_> =
+        (0..3).map(|_| (target.begin_call(), target.begin_request(NOW, 1_750, MethodClass::Invite))).collect();
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
         let counts = tally((0..1_000).map(|number| order(&set(policy, all.clone()), &pick(&call_id(number)))[0]), 3);
         assert!(counts[1] == 0 && counts[0] < 40, "{policy}: {counts:?}");
@@ -180,20 +182,20 @@ fn the_response_time_is_until_the_first_response() {
     let target = Target::new("pool", b"sip:192.0.2.1");
     assert_eq!(target.response_time(), None);
     let micros = || target.response_time().map(|time| time.as_micros());
-    let mut invite = target.begin(NOW, 1_750, MethodClass::Invite);
+    let mut invite = target.begin_request(NOW, 1_750, MethodClass::Invite);
     invite.handle_provisional(after(2_000), 100);
     invite.handle_provisional(after(700_000), 180);
     invite.handle_final(after(9_000_000));
     assert!(micros().is_some_and(|micros| micros.abs_diff(2_000) <= 2), "{:?}", micros());
 
     // A sixteenth of each new one.
-    target.begin(NOW, 1_000, MethodClass::Bye).handle_final(after(18_000));
+    target.begin_request(NOW, 1_000, MethodClass::Bye).handle_final(after(18_000));
     assert!(micros().is_some_and(|micros| micros.abs_diff(3_000) <= 3), "{:?}", micros());
     // Refusing at once makes nobody fast, silence makes slow, and what nobody waited for tells nothing.
-    target.begin(NOW, 1_000, MethodClass::Bye).handle_failure(after(10));
-    drop(target.begin(NOW, 1_000, MethodClass::Bye));
+    target.begin_request(NOW, 1_000, MethodClass::Bye).handle_failure(after(10));
+    drop(target.begin_request(NOW, 1_000, MethodClass::Bye));
     assert!(micros().is_some_and(|micros| micros.abs_diff(3_000) <= 3), "{:?}", micros());
-    target.begin(NOW, 1_000, MethodClass::Bye).handle_failure(after(163_000));
+    target.begin_request(NOW, 1_000, MethodClass::Bye).handle_failure(after(163_000));
     assert!(micros().is_some_and(|micros| micros.abs_diff(13_000) <= 3), "{:?}", micros());
     assert_eq!((target.transactions(), target.requests(), target.failures()), (0, 5, 2));
 }
@@ -202,7 +204,7 @@ fn the_response_time_is_until_the_first_response() {
 fn by_response_time_the_faster_gets_more_and_none_is_starved() {
     let set = set(Policy::ResponseTime, members(3));
     let answer = |member: usize, at: Timestamp, micros| {
-        let work = set.members()[member].target.begin(at, 1_000, MethodClass::Bye);
+        let work = set.members()[member].target.begin_request(at, 1_000, MethodClass::Bye);
         work.handle_final(at + Duration::from_micros(micros));
     };
     for _ in 0..100 {
@@ -230,7 +232,7 @@ fn by_response_time_the_faster_gets_more_and_none_is_starved() {
     answer(0, later, 1_000);
     answer(2, later, 2_000);
     let call_id = call_id(1);
-    assert_eq!(order(&set, &Pick { now: later, ..pick(&call_id) })[0], 1);
+    assert_eq!(order(&set, &SelectionInput { now: later, ..pick(&call_id) })[0], 1);
 }
 
 fn adaptive() -> Set {
@@ -264,7 +266,7 @@ fn weights_are_measured() {
     assert!(invite_weight(&set).abs_diff(3_000) <= 10, "relative to BYE: {}", invite_weight(&set));
     let message = set.work_of(&set.members()[0].target, MethodClass::Message);
     assert!(message.abs_diff(500) <= 5, "{message}");
-    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Bye), u32::from(BYE));
+    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Bye), u32::from(BYE_WEIGHT));
     assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Publish), 1_000, "never seen");
 }
 

@@ -8,7 +8,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use strowger_balancer::{
-    Candidates, Member, MethodClass, MethodWeights, Order, Policy, Seat, Set, SetConfig, Weights, Work,
+    CallGuard, Candidates, Member, MemberOrder, MethodClass, MethodWeights, Policy, RequestGuard, Set, SetConfig,
+    Weights,
 };
 use strowger_foundation::Timestamp;
 
@@ -63,8 +64,8 @@ struct Outcome {
 enum Event {
     Call(u64),
     /// A transaction is done; an INVITE's call begins then, and a BYE's has ended.
-    Done(usize, Work, MethodClass, Option<Seat>),
-    Bye(usize, Option<Seat>),
+    Done(usize, RequestGuard, MethodClass, Option<CallGuard>),
+    Bye(usize, Option<CallGuard>),
 }
 
 struct Bed {
@@ -143,18 +144,18 @@ impl Bed {
 
     fn call(&mut self, now: u64, number: u64) {
         let call_id = call_id(number);
-        let mut order = Order::new();
-        let pick = strowger_balancer::Pick { now: Timestamp::from_nanos(now), ..pick(&call_id) };
-        self.set.order(&pick, &mut order);
+        let mut order = MemberOrder::new();
+        let pick = strowger_balancer::SelectionInput { now: Timestamp::from_nanos(now), ..pick(&call_id) };
+        self.set.select(&pick, &mut order);
         let is_beyond = !self.set.candidates(call_id.as_bytes()).contains(&Some(order[0]));
         self.beyond += u32::from(is_beyond && now > nanos(WARM_UP));
-        let seat = self.set.seat(order[0]);
+        let seat = self.set.begin_call(order[0]);
         self.serve(now, order[0], MethodClass::Invite, seat);
     }
 
     /// A transaction comes to a back-end, and is done when all that came before it is.
-    fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<Seat>) {
-        let work = self.set.begin(server, Timestamp::from_nanos(now), class).expect("a member");
+    fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<CallGuard>) {
+        let work = self.set.begin_request(server, Timestamp::from_nanos(now), class).expect("a member");
         let mean =
             if class == MethodClass::Invite { BYE * INVITE } else { BYE } / f64::from(self.experiment.speeds[server]);
         let cost = match self.experiment.service {

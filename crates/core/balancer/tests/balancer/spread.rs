@@ -1,6 +1,6 @@
 //! How hashes share keys out, and what moves when a target goes or comes.
 
-use strowger_balancer::{Member, Pick, Policy, Set, Target};
+use strowger_balancer::{Member, Policy, SelectionInput, Set, Target};
 
 use crate::common::{Random, assert_parts, members, order, pick, set, tally, weighted};
 
@@ -12,7 +12,7 @@ fn users(count: usize) -> Vec<String> {
 }
 
 fn homes(set: &Set, keys: &[String]) -> Vec<usize> {
-    keys.iter().map(|key| order(set, &Pick { call_id: b"", limit: 1, ..pick(key) })[0]).collect()
+    keys.iter().map(|key| order(set, &SelectionInput { call_id: b"", limit: 1, ..pick(key) })[0]).collect()
 }
 
 #[test]

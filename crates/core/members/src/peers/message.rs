@@ -16,7 +16,7 @@ use std::io::Write as _;
 
 use strowger_foundation::tag::TAG_TEXT_LEN;
 use strowger_foundation::{Tag, TagKey};
-use strowger_message::{Head, Reply, Status, parse_decimal, trim};
+use strowger_message::{Head, ResponseBuilder, Status, parse_decimal, trim};
 use strowger_registrar::{MemberId, Record};
 
 /// One process of a member.
@@ -25,17 +25,17 @@ pub struct Process {
     /// Which member.
     pub member: MemberId,
     /// When it began, in milliseconds since 1970.
-    pub began: u64,
+    pub started_ms: u64,
 }
 
 /// What is said of all that a member holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whole {
-    Nothing,
+pub(super) enum FullSync {
+    None,
     /// The sender lacks it.
-    ConfigSource,
+    Requested,
     /// The receiver has been sent it.
-    Sent,
+    Complete,
 }
 
 /// What the header field says.
@@ -47,7 +47,7 @@ pub(super) struct Envelope {
     pub(super) number: u64,
     /// Where the sender takes SIP requests.
     pub(super) address: SocketAddr,
-    pub(super) whole: Whole,
+    pub(super) full_sync: FullSync,
 }
 
 /// A request that is to be written.
@@ -65,14 +65,14 @@ pub(super) struct Request<'a> {
 const NAME: &str = "Strowger-Member";
 const TAG: &[u8] = b";tag=";
 const TYPE: &str = "application/vnd.strowger.changes";
-const TYPE_OF_USES: &str = "application/vnd.strowger.nonces";
+const NONCE_TYPE: &str = "application/vnd.strowger.nonces";
 
 impl Request<'_> {
     //= rfc3261#10.2
     pub(super) fn write(&self, key: &TagKey) -> Vec<u8> {
         let Self { envelope, listen, peer, changes, body } = self;
         let method = if changes.is_empty() { "OPTIONS" } else { "REGISTER" };
-        let Envelope { from: Process { member, began }, number, .. } = *envelope;
+        let Envelope { from: Process { member, started_ms: began }, number, .. } = *envelope;
         let member = member.get();
         let cseq = number & 0x7fff_ffff;
         let mut out = Vec::with_capacity(768 + body.len());
@@ -84,7 +84,7 @@ impl Request<'_> {
              From: <sip:member-{member}@{listen}>;tag={began:x}\r\n\
              To: <sip:"
         );
-        match of_one_address(changes) {
+        match common_aor(changes) {
             Some(aor) => write_escaped(&mut out, aor),
             None => drop(write!(out, "{peer}")),
         }
@@ -95,7 +95,7 @@ impl Request<'_> {
         let parts: [&[u8]; 6] = [NAME.as_bytes(), b": ", &signed, TAG, &tag, b"\r\n"];
         parts.iter().for_each(|part| out.extend_from_slice(part));
         if !body.is_empty() {
-            let content = if changes.is_empty() { TYPE_OF_USES } else { TYPE };
+            let content = if changes.is_empty() { NONCE_TYPE } else { TYPE };
             let _ = write!(out, "Content-Type: {content}\r\n");
         }
         let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
@@ -105,7 +105,7 @@ impl Request<'_> {
 }
 
 /// The address of record, where all changes are of one.
-fn of_one_address<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
+fn common_aor<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
     let mut aors = changes.iter().filter_map(|change| Record::parse(change).ok()).map(|record| record.aor());
     let first = aors.next()?;
     aors.all(|aor| aor == first).then_some(first)
@@ -113,7 +113,7 @@ fn of_one_address<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
 
 /// Contact for each binding, with how long it was registered for. Which contact was removed says the body only.
 fn write_contacts(out: &mut Vec<u8>, changes: &[&[u8]]) {
-    if of_one_address(changes).is_none() {
+    if common_aor(changes).is_none() {
         return;
     }
     let mut has_bound = false;
@@ -154,7 +154,7 @@ pub(super) fn write_response(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let to_tag = format!("{to_tag:x}");
-    let reply = Reply::begin(&mut out, request, status, status.reason(), to_tag.as_bytes(), None);
+    let reply = ResponseBuilder::begin(&mut out, request, status, status.reason(), to_tag.as_bytes(), None);
     let reply = match envelope {
         Some(envelope) => {
             let signed = envelope.to_text();
@@ -169,17 +169,17 @@ pub(super) fn write_response(
 
 impl Envelope {
     fn to_text(self) -> Vec<u8> {
-        let Self { from, to, number, address, whole } = self;
+        let Self { from, to, number, address, full_sync: whole } = self;
         let mut text = Vec::with_capacity(128);
-        let _ = write!(text, "{}-{}", from.member.get(), from.began);
+        let _ = write!(text, "{}-{}", from.member.get(), from.started_ms);
         if let Some(to) = to {
-            let _ = write!(text, ";to={}-{}", to.member.get(), to.began);
+            let _ = write!(text, ";to={}-{}", to.member.get(), to.started_ms);
         }
         let _ = write!(text, ";number={number};address={address}");
         text.extend_from_slice(match whole {
-            Whole::Nothing => b"",
-            Whole::ConfigSource => b";all=wanted",
-            Whole::Sent => b";all=sent",
+            FullSync::None => b"",
+            FullSync::Requested => b";all=wanted",
+            FullSync::Complete => b";all=sent",
         });
         text
     }
@@ -195,7 +195,7 @@ impl Envelope {
         }
         let mut params = signed.split(|byte| *byte == b';');
         let from = process(params.next()?)?;
-        let (mut to, mut number, mut address, mut whole) = (None, None, None, Whole::Nothing);
+        let (mut to, mut number, mut address, mut whole) = (None, None, None, FullSync::None);
         for param in params {
             let at = param.iter().position(|byte| *byte == b'=')?;
             let (name, value) = (param.get(..at)?, param.get(at + 1..)?);
@@ -203,13 +203,13 @@ impl Envelope {
                 (b"to", value) => to = Some(process(value)?),
                 (b"number", value) => number = Some(parse_decimal(value)?),
                 (b"address", value) => address = Some(core::str::from_utf8(value).ok()?.parse().ok()?),
-                (b"all", b"wanted") => whole = Whole::ConfigSource,
-                (b"all", b"sent") => whole = Whole::Sent,
+                (b"all", b"wanted") => whole = FullSync::Requested,
+                (b"all", b"sent") => whole = FullSync::Complete,
                 // Of a later version of the program.
                 _ => {}
             }
         }
-        Some(Self { from, to, number: number?, address: address?, whole })
+        Some(Self { from, to, number: number?, address: address?, full_sync: whole })
     }
 }
 
@@ -225,5 +225,5 @@ fn field<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
 fn process(text: &[u8]) -> Option<Process> {
     let at = text.iter().position(|byte| *byte == b'-')?;
     let member = parse_decimal(text.get(..at)?).and_then(|number| u16::try_from(number).ok())?;
-    Some(Process { member: MemberId::new(member)?, began: parse_decimal(text.get(at + 1..)?)? })
+    Some(Process { member: MemberId::new(member)?, started_ms: parse_decimal(text.get(at + 1..)?)? })
 }

@@ -21,7 +21,7 @@
 mod message;
 mod peer;
 mod queue;
-mod window;
+mod replay_window;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -32,27 +32,27 @@ use strowger_foundation::{TagKey, Timestamp};
 use strowger_message::{Head, Kind, Method, Peek, Status as SipStatus};
 use strowger_registrar::{Cursor, MemberId, Version};
 
-use self::message::{Envelope, Whole, write_response};
+use self::message::{Envelope, FullSync, write_response};
 use self::peer::Peer;
 use self::queue::Change;
-use self::window::{Order, Window};
+use self::replay_window::{ReplayWindow, WindowCheck};
 use crate::entry::Position;
-use crate::items;
-use crate::status::{Seen, Status};
+use crate::length_prefixed;
+use crate::status::{MemberStatus, Status};
 
 pub use self::message::Process;
 pub use self::queue::PeerLimits;
 
 /// How often a peer is asked for a sign of life.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// What has not answered for this long is taken for dead.
 const DEAD_AFTER: Duration = Duration::from_millis(1_800);
 /// So long a process that begins waits for peers that do not answer.
-const JOIN_PATIENCE: Duration = Duration::from_secs(2);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// For how long something is said of who should not send here, after it last did.
-const STRANGER_LASTS: Duration = Duration::from_secs(3);
+const UNKNOWN_SENDER_TTL: Duration = Duration::from_secs(3);
 /// Processes of one member whose numbers are remembered.
-const PROCESSES: usize = 4;
+const MAX_PROCESSES: usize = 4;
 
 /// Which member this is, and who its peers are.
 #[derive(Clone, Debug)]
@@ -84,17 +84,17 @@ pub enum PeerOutput {
     /// Take what another member says: changes of the table, or which nonces were used.
     Apply(Vec<Box<[u8]>>),
     /// A member has taken what it was told of nonces until then.
-    Told {
+    NoncesAcknowledged {
         /// Which.
         member: MemberId,
         /// Until when.
         until: Timestamp,
     },
     /// The table has all that the peers had which answer: it can serve.
-    Warm,
+    Synced,
     /// Read some of what the table holds, from here on, of versions that this peer [has to hear of](Peers::announces):
     /// [`Peers::handle_part`].
-    Read {
+    ReadTable {
         /// Which, by its number in the configuration.
         peer: usize,
         /// From where on.
@@ -112,8 +112,8 @@ struct Own {
 }
 
 impl Own {
-    fn envelope(&self, to: Option<Process>, number: u64, whole: Whole) -> Envelope {
-        Envelope { from: self.process, to, number, address: self.address, whole }
+    fn envelope(&self, to: Option<Process>, number: u64, whole: FullSync) -> Envelope {
+        Envelope { from: self.process, to, number, address: self.address, full_sync: whole }
     }
 }
 
@@ -124,22 +124,22 @@ pub struct Peers {
     limits: PeerLimits,
     peers: Vec<Peer>,
     /// What was taken of which process, the latest last.
-    taken: BTreeMap<MemberId, VecDeque<(u64, Window)>>,
+    windows: BTreeMap<MemberId, VecDeque<(u64, ReplayWindow)>>,
     /// Changes that came of each member.
     changes: BTreeMap<MemberId, u64>,
-    began: Timestamp,
+    started: Timestamp,
     is_loaded: bool,
     is_warm: bool,
     /// Another server that says to be this member.
-    twin: Option<(Timestamp, SocketAddr)>,
+    duplicate_member: Option<(Timestamp, SocketAddr)>,
     /// A member that sends here and is none of the peers.
-    stranger: Option<(Timestamp, MemberId, SocketAddr)>,
+    unknown_sender: Option<(Timestamp, MemberId, SocketAddr)>,
     /// When none of the peers answered any more.
-    alone_since: Option<Timestamp>,
+    isolated_since: Option<Timestamp>,
     outputs: VecDeque<PeerOutput>,
     /// The processes that have sent all that they hold.
-    sent_all: BTreeMap<MemberId, u64>,
-    told_all: u64,
+    completed_syncs: BTreeMap<MemberId, u64>,
+    full_syncs: u64,
 }
 
 impl Peers {
@@ -151,19 +151,19 @@ impl Peers {
             own: Own { process, address, listen, key: key.derive("members") },
             limits,
             peers: peers.into_iter().map(|address| Peer::new(address, limits, now)).collect(),
-            taken: BTreeMap::new(),
+            windows: BTreeMap::new(),
             changes: BTreeMap::new(),
-            began: now,
+            started: now,
             is_loaded: false,
             is_warm: false,
-            twin: None,
-            stranger: None,
-            alone_since: Some(now),
+            duplicate_member: None,
+            unknown_sender: None,
+            isolated_since: Some(now),
             outputs: VecDeque::new(),
-            sent_all: BTreeMap::new(),
-            told_all: 0,
+            completed_syncs: BTreeMap::new(),
+            full_syncs: 0,
         };
-        own.proceed(now);
+        own.send_due(now);
         own
     }
 
@@ -176,8 +176,8 @@ impl Peers {
                 self.peers.push(Peer::new(*address, self.limits, now));
             }
         }
-        self.stranger = None;
-        self.proceed(now);
+        self.unknown_sender = None;
+        self.send_due(now);
     }
 
     /// Changes of this server, as [records](strowger_registrar::Record).
@@ -185,28 +185,28 @@ impl Peers {
         for change in records.iter().flat_map(|record| Change::of_record(record)) {
             self.peers.iter_mut().for_each(|peer| peer.push(&change));
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// Which nonces were used, as one message of which none is to be missed: the peers that are there take them in their order.
-    pub fn handle_uses(&mut self, now: Timestamp, uses: Vec<u8>) {
+    pub fn handle_nonce_uses(&mut self, now: Timestamp, uses: Vec<u8>) {
         let uses = Arc::from(uses);
-        self.peers.iter_mut().for_each(|peer| peer.push_uses(now, &uses));
-        self.proceed(now);
+        self.peers.iter_mut().for_each(|peer| peer.push_nonce_uses(now, &uses));
+        self.send_due(now);
     }
 
     /// The table has all that this server's own disk had.
     pub fn handle_loaded(&mut self, now: Timestamp) {
         self.is_loaded = true;
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// What [`PeerOutput::Read`] asked for, and from where on there is more.
-    pub fn handle_part(&mut self, now: Timestamp, peer: usize, records: &[Box<[u8]>], next: Option<Cursor>) {
+    pub fn handle_table_part(&mut self, now: Timestamp, peer: usize, records: &[Box<[u8]>], next: Option<Cursor>) {
         if let Some(peer) = self.peers.get_mut(peer) {
-            peer.handle_part(records, next);
+            peer.handle_table_part(records, next);
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// A datagram, and where it came from.
@@ -219,18 +219,18 @@ impl Peers {
             Kind::Request(_) => {}
             Kind::Response(status) => self.handle_response(now, from, status, peek.head()),
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.proceed(now);
+        self.send_due(now);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Timestamp {
-        let joins = if self.is_warm { Timestamp::MAX } else { self.began + JOIN_PATIENCE };
+        let joins = if self.is_warm { Timestamp::MAX } else { self.started + JOIN_TIMEOUT };
         self.peers.iter().map(Peer::poll_timeout).fold(joins, Timestamp::min)
     }
 
@@ -242,7 +242,7 @@ impl Peers {
     /// Whether a peer has to hear from this member of a change: of this member, of the peer's own earlier process, or of one that is not
     /// there to tell it.
     #[must_use]
-    pub fn announces(&self, now: Timestamp, peer: usize, version: Version) -> bool {
+    pub fn must_announce(&self, now: Timestamp, peer: usize, version: Version) -> bool {
         let Some(member) = version.member().filter(|member| *member != self.own.process.member) else { return true };
         let is_member = |peer: &Peer| peer.known.is_some_and(|(known, _)| known.member == member);
         let is_told_by_itself = |(at, other): (usize, &Peer)| at != peer && is_member(other) && other.is_alive(now);
@@ -259,26 +259,26 @@ impl Peers {
     #[must_use]
     pub fn status(&self, now: Timestamp) -> Status {
         let seen = |peer: &Peer| {
-            let (Process { member, began }, address) = peer.known?;
+            let (Process { member, started_ms: began }, address) = peer.known?;
             let read = Position { incarnation: began, number: self.changes.get(&member).copied().unwrap_or(0) };
-            Some(Seen { member, address: Some(address), is_alive: peer.is_alive(now), read })
+            Some(MemberStatus { member, address: Some(address), is_alive: peer.is_alive(now), read })
         };
         let peers: Vec<_> = self.peers.iter().map(|peer| peer.status(now)).collect();
         // Until it serves it waits for them, and nothing is wrong yet.
-        let trouble_since = self.alone_since.filter(|_| self.is_warm);
+        let trouble_since = self.isolated_since.filter(|_| self.is_warm);
         let trouble = trouble_since.map(|_| {
-            let silent = |peer: &Peer| format!("{} {}", peer.address, peer.trouble.unwrap_or("gives no sign of life"));
+            let silent = |peer: &Peer| format!("{} {}", peer.address, peer.failure.unwrap_or("gives no sign of life"));
             self.peers.iter().map(silent).collect::<Vec<_>>().join(", ")
         });
         Status {
-            is_warm: self.is_warm,
-            trouble,
-            trouble_since,
+            is_synced: self.is_warm,
+            failure: trouble,
+            failure_since: trouble_since,
             conflict: self.conflict(),
             waiting: peers.iter().filter(|peer| peer.is_alive).map(|peer| peer.waiting).sum(),
             refused: peers.iter().map(|peer| peer.dropped).sum(),
-            read_whole: self.sent_all.len() as u64,
-            announced: self.told_all,
+            full_reads: self.completed_syncs.len() as u64,
+            full_announcements: self.full_syncs,
             others: self.peers.iter().filter_map(seen).collect(),
             peers,
         }
@@ -286,11 +286,11 @@ impl Peers {
 
     fn conflict(&self) -> Option<String> {
         let own = self.own.process.member.get();
-        let twin = self.twin.map(|(_, address)| {
+        let twin = self.duplicate_member.map(|(_, address)| {
             format!("another server is member {own} too, at {address}; give each its own cluster.member")
         });
         let stranger = || {
-            self.stranger.map(|(_, member, address)| {
+            self.unknown_sender.map(|(_, member, address)| {
                 format!(
                     "member {}, at {address}, sends to this one, which does not send to it; add it to cluster.peers here",
                     member.get()
@@ -298,7 +298,7 @@ impl Peers {
             })
         };
         let refusing = || {
-            let refusal = |peer: &Peer| peer.trouble.map(|why| format!("the peer {} {why}", peer.address));
+            let refusal = |peer: &Peer| peer.failure.map(|why| format!("the peer {} {why}", peer.address));
             self.peers.iter().find_map(refusal)
         };
         twin.or_else(stranger).or_else(refusing)
@@ -307,16 +307,16 @@ impl Peers {
     fn handle_request(&mut self, now: Timestamp, from: SocketAddr, method: Method<'_>, head: &Head<'_>) {
         let envelope = Envelope::read(&self.own.key, head, method.as_bytes());
         let status = match &envelope {
-            Some(envelope) => self.judge(now, from, method, envelope, head.rest()),
+            Some(envelope) => self.handle_message(now, from, method, envelope, head.rest()),
             None => SipStatus::FORBIDDEN,
         };
-        let answer = envelope.map(|envelope| self.own.envelope(Some(envelope.from), envelope.number, Whole::Nothing));
-        let bytes = write_response(&self.own.key, head, status, (self.own.process.began, answer.as_ref()));
+        let answer = envelope.map(|envelope| self.own.envelope(Some(envelope.from), envelope.number, FullSync::None));
+        let bytes = write_response(&self.own.key, head, status, (self.own.process.started_ms, answer.as_ref()));
         self.outputs.push_back(PeerOutput::Send { to: from, bytes });
     }
 
     /// Takes what a member says, and gives the status of the answer.
-    fn judge(
+    fn handle_message(
         &mut self,
         now: Timestamp,
         from: SocketAddr,
@@ -324,34 +324,34 @@ impl Peers {
         envelope: &Envelope,
         body: &[u8],
     ) -> SipStatus {
-        let Envelope { from: process, to, number, whole, .. } = *envelope;
+        let Envelope { from: process, to, number, full_sync: whole, .. } = *envelope;
         if process.member != self.own.process.member {
-            self.note_stranger(now, from, process.member);
+            self.record_unknown_sender(now, from, process.member);
         }
         match to {
             // It is answered, and changes nothing else, so it may come as often as it likes.
             None if method == Method::Options => {
-                if whole == Whole::ConfigSource {
-                    self.handle_want(process);
+                if whole == FullSync::Requested {
+                    self.handle_sync_request(process);
                 }
                 return SipStatus::OK;
             }
             Some(to) if to == self.own.process && process.member != to.member => {}
             _ => return SipStatus::FORBIDDEN,
         }
-        match self.take_number(process, number) {
-            Order::New => {}
-            Order::Taken => return SipStatus::OK,
-            Order::TooOld => return SipStatus::FORBIDDEN,
+        match self.check_number(process, number) {
+            WindowCheck::New => {}
+            WindowCheck::Duplicate => return SipStatus::OK,
+            WindowCheck::TooOld => return SipStatus::FORBIDDEN,
         }
-        if whole == Whole::Sent {
-            self.sent_all.insert(process.member, process.began);
+        if whole == FullSync::Complete {
+            self.completed_syncs.insert(process.member, process.started_ms);
         }
-        let Some(records) = items::read(body) else { return SipStatus::BAD_REQUEST };
+        let Some(records) = length_prefixed::read(body) else { return SipStatus::BAD_REQUEST };
         if !records.is_empty() {
             if method == Method::Register {
                 *self.changes.entry(process.member).or_default() += records.len() as u64;
-                self.pass_on(process, &records);
+                self.relay(process, &records);
             }
             self.outputs.push_back(PeerOutput::Apply(records));
         }
@@ -359,39 +359,39 @@ impl Peers {
     }
 
     /// Takes a number of a process.
-    fn take_number(&mut self, process: Process, number: u64) -> Order {
-        let known = self.taken.entry(process.member).or_default();
-        if let Some((_, window)) = known.iter_mut().find(|(began, _)| *began == process.began) {
-            return window.take(number);
+    fn check_number(&mut self, process: Process, number: u64) -> WindowCheck {
+        let known = self.windows.entry(process.member).or_default();
+        if let Some((_, window)) = known.iter_mut().find(|(began, _)| *began == process.started_ms) {
+            return window.check(number);
         }
-        if known.len() >= PROCESSES {
+        if known.len() >= MAX_PROCESSES {
             known.pop_front();
         }
-        let mut window = Window::default();
-        let order = window.take(number);
-        known.push_back((process.began, window));
+        let mut window = ReplayWindow::default();
+        let order = window.check(number);
+        known.push_back((process.started_ms, window));
         order
     }
 
     /// What an earlier process of this member has changed, and did not tell all of them, nobody else tells.
-    fn pass_on(&mut self, from: Process, records: &[Box<[u8]>]) {
+    fn relay(&mut self, from: Process, records: &[Box<[u8]>]) {
         let changes = records.iter().flat_map(|record| Change::of_record(record));
         for change in changes.filter(|change| change.version.member() == Some(self.own.process.member)) {
             self.peers.iter_mut().filter(|peer| !peer.is_process(from)).for_each(|peer| peer.push(&change));
         }
     }
 
-    fn handle_want(&mut self, process: Process) {
+    fn handle_sync_request(&mut self, process: Process) {
         let wanting = self.peers.iter_mut().find(|peer| peer.is_process(process));
-        if wanting.is_some_and(|peer| peer.handle_want(process.began)) {
-            self.told_all += 1;
+        if wanting.is_some_and(|peer| peer.handle_sync_request(process.started_ms)) {
+            self.full_syncs += 1;
         }
     }
 
-    fn note_stranger(&mut self, now: Timestamp, address: SocketAddr, member: MemberId) {
+    fn record_unknown_sender(&mut self, now: Timestamp, address: SocketAddr, member: MemberId) {
         let is_known = |peer: &Peer| peer.known.is_none_or(|(known, _)| known.member == member);
         if !self.peers.iter().any(is_known) {
-            self.stranger = Some((now, member, address));
+            self.unknown_sender = Some((now, member, address));
         }
     }
 
@@ -399,7 +399,7 @@ impl Peers {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == from) else { return };
         let Some(envelope) = Envelope::read(&self.own.key, head, status.code().to_string().as_bytes()) else {
             if !peer.is_alive(now) && status == SipStatus::FORBIDDEN {
-                peer.trouble =
+                peer.failure =
                     Some("refuses what this member sends: it has another key; give all the same server.key_file");
             }
             return;
@@ -408,50 +408,50 @@ impl Peers {
             return;
         }
         if envelope.from.member == self.own.process.member {
-            self.twin = Some((now, from));
+            self.duplicate_member = Some((now, from));
             return;
         }
-        if let Some(until) = peer.handle_answer(now, &envelope, status != SipStatus::FORBIDDEN) {
-            self.outputs.push_back(PeerOutput::Told { member: envelope.from.member, until });
+        if let Some(until) = peer.handle_response(now, &envelope, status != SipStatus::FORBIDDEN) {
+            self.outputs.push_back(PeerOutput::NoncesAcknowledged { member: envelope.from.member, until });
         }
     }
 
-    fn proceed(&mut self, now: Timestamp) {
-        self.twin.take_if(|(seen, _)| now >= *seen + STRANGER_LASTS);
-        self.stranger.take_if(|(seen, ..)| now >= *seen + STRANGER_LASTS);
-        self.warm_up(now);
-        let Self { own, peers, outputs, sent_all, .. } = self;
+    fn send_due(&mut self, now: Timestamp) {
+        self.duplicate_member.take_if(|(seen, _)| now >= *seen + UNKNOWN_SENDER_TTL);
+        self.unknown_sender.take_if(|(seen, ..)| now >= *seen + UNKNOWN_SENDER_TTL);
+        self.update_synced(now);
+        let Self { own, peers, outputs, completed_syncs: sent_all, .. } = self;
         for (number, peer) in peers.iter_mut().enumerate() {
             let to = peer.address;
             // One that could not be reached when this process began still has what nobody else may have.
             let wants_all = !has_sent_all(sent_all, peer);
-            peer.proceed(now, own, wants_all, &mut |bytes| outputs.push_back(PeerOutput::Send { to, bytes }));
+            peer.send_due(now, own, wants_all, &mut |bytes| outputs.push_back(PeerOutput::Send { to, bytes }));
             if self.is_loaded
-                && let Some(from) = peer.next_part(now)
+                && let Some(from) = peer.next_table_part(now)
             {
-                outputs.push_back(PeerOutput::Read { peer: number, from });
+                outputs.push_back(PeerOutput::ReadTable { peer: number, from });
             }
         }
         let is_alone = !self.peers.iter().any(|peer| peer.is_alive(now));
-        self.alone_since = if is_alone { self.alone_since.or(Some(now)) } else { None };
+        self.isolated_since = if is_alone { self.isolated_since.or(Some(now)) } else { None };
     }
 
     /// It serves once it has all that peers hold which answer, and nobody else says to be the same member.
-    fn warm_up(&mut self, now: Timestamp) {
-        let is_patient = now < self.began + JOIN_PATIENCE;
-        let is_missing = |peer: &Peer| !has_sent_all(&self.sent_all, peer) && (is_patient || peer.is_alive(now));
-        if self.is_warm || !self.is_loaded || self.twin.is_some() || self.peers.iter().any(is_missing) {
+    fn update_synced(&mut self, now: Timestamp) {
+        let is_patient = now < self.started + JOIN_TIMEOUT;
+        let is_missing = |peer: &Peer| !has_sent_all(&self.completed_syncs, peer) && (is_patient || peer.is_alive(now));
+        if self.is_warm || !self.is_loaded || self.duplicate_member.is_some() || self.peers.iter().any(is_missing) {
             return;
         }
         self.is_warm = true;
-        self.outputs.push_back(PeerOutput::Warm);
+        self.outputs.push_back(PeerOutput::Synced);
         // What its own disk had, the peers may lack.
-        self.peers.iter_mut().for_each(Peer::tell_all);
-        self.told_all += self.peers.len() as u64;
+        self.peers.iter_mut().for_each(Peer::start_full_sync);
+        self.full_syncs += self.peers.len() as u64;
     }
 }
 
 /// Whether a peer's process has said that it has sent all that it holds. It may have said so before it has answered anything.
 fn has_sent_all(sent_all: &BTreeMap<MemberId, u64>, peer: &Peer) -> bool {
-    peer.known.is_some_and(|(known, _)| sent_all.get(&known.member) == Some(&known.began))
+    peer.known.is_some_and(|(known, _)| sent_all.get(&known.member) == Some(&known.started_ms))
 }

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Class, Controller, FilterAbilities, FilteredKind, Offer, QueueBound, Verdict, WINDOW};
+use strowger_overload::{
+    Class, Controller, FilterAbilities, FilteredKind, OfferedRequest, QueueBound, Verdict, WINDOW,
+};
 
 /// What the kernel books for a message.
 const BOOKED_BYTES: usize = 2_048;
@@ -235,7 +237,7 @@ impl Model {
             self.events.push(Reverse((((at + again.as_secs_f64()) * 1e9) as u64, index)));
         }
         let is_known = self.has_memory && request.is_dropped;
-        let passes = self.controller.lets_pass(source.kind, request.position) && !is_known;
+        let passes = self.controller.passes(source.kind, request.position) && !is_known;
         if !passes && source.clients != Clients::Wait {
             request.is_dropped = true;
             self.filtered += 1;
@@ -289,21 +291,21 @@ impl Model {
             return self.costs.drop;
         }
         let source = self.sources[request.source];
-        if source.clients == Clients::Wait && !self.controller.lets_pass(source.kind, request.position) {
+        if source.clients == Clients::Wait && !self.controller.passes(source.kind, request.position) {
             self.filtered += 1;
             return self.costs.filter;
         }
         let Source { ip, class, kind, clients, is_proven, .. } = self.sources[request.source];
         let is_reliable = clients == Clients::Wait;
         let source = Some(ip);
-        let offer = || Offer { class, kind, position: request.position, source, is_proven, is_reliable };
+        let offer = || OfferedRequest { class, kind, position: request.position, source, is_proven, is_reliable };
         let at = Timestamp::from_nanos((now * 1e9) as u64);
-        self.controller.note_wait(at, 0, Duration::from_secs_f64(wait));
+        self.controller.record_wait(at, 0, Duration::from_secs_f64(wait));
         if self.sources[request.source].is_malformed {
-            self.controller.note_malformed(at, kind);
+            self.controller.record_malformed(at, kind);
             return self.costs.refuse;
         }
-        let verdict = self.controller.handle_offer(at, Duration::from_secs_f64(wait), offer);
+        let verdict = self.controller.handle_request(at, Duration::from_secs_f64(wait), offer);
         let outcome = &mut self.outcomes[request.source];
         match verdict {
             Verdict::Admit => {

@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Message;
-use strowger_registrar::{Applied, GruuKey, GruuText, KeepAlive, Locations, Policy, Refusal, Source, Target, Update};
+use strowger_registrar::{
+    ContactTarget, GruuKey, GruuText, KeepAlive, Locations, Policy, Refusal, Source, Update, UpdateCounts,
+};
 
 pub const AOR: &[u8] = b"alice@example.com";
 
@@ -20,7 +22,7 @@ pub fn source(peer: &str) -> Source {
 
 /// A REGISTER over a connection.
 pub fn over(connection: ConnId, peer: &str) -> Source {
-    let flow = Flow::on(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), connection);
+    let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), connection);
     Source { flow, via_sent_by_matches: true }
 }
 
@@ -58,7 +60,7 @@ impl Table {
         Self { locations: Locations::new(1, 7), policy, source: source("192.0.2.1:5060") }
     }
 
-    pub fn register(&self, now: Timestamp, call_id: &str, cseq: u32, headers: &str) -> Result<Applied, Refusal> {
+    pub fn register(&self, now: Timestamp, call_id: &str, cseq: u32, headers: &str) -> Result<UpdateCounts, Refusal> {
         let applied = read(&register(call_id, cseq, headers), |update| {
             self.locations.apply(now, AOR, &self.policy, &self.source, &update?)
         });
@@ -66,7 +68,7 @@ impl Table {
         applied
     }
 
-    pub fn lookup(&self, now: Timestamp) -> Vec<Target> {
+    pub fn lookup(&self, now: Timestamp) -> Vec<ContactTarget> {
         let mut targets = Vec::new();
         self.locations.lookup(now, AOR, &mut targets);
         targets

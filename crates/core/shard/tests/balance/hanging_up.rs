@@ -1,6 +1,6 @@
 //! When a call counts no more at its target: with the answer to its BYE, or what stands for one.
 
-use strowger_locate::Failure;
+use strowger_locate::LocateError;
 use strowger_proxy::MAX_QUESTIONS;
 use strowger_shard::Event;
 
@@ -43,7 +43,7 @@ fn a_full_target_has_room_again_once_its_bye_is_answered() {
         Action::balance(Arc::new(set), vec![RouteTarget::at(uri(0).as_bytes(), calls_of(0))], Stateless::Never);
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![Route::of_domain(b"*", action)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     });
     let first = call(&mut world, 1);
     let bye = hang_up(&mut world, &first, 1);
@@ -56,7 +56,7 @@ fn a_full_target_has_room_again_once_its_bye_is_answered() {
 /// However a BYE comes to its end, the call counts until then; and it is told of as ended when the BYE came.
 #[test]
 fn a_bye_that_comes_to_nothing_ends_its_call_too() {
-    type End = fn(&mut World, &Sent);
+    type End = fn(&mut World, &SentMessage);
     let ends: [(&str, End); 5] = [
         ("refused", |world, bye| drop(world.respond(bye, 481, "b", ""))),
         ("asked for credentials", |world, bye| drop(world.respond(bye, 407, "b", ""))),
@@ -180,11 +180,12 @@ fn a_bye_that_never_leaves_gives_the_call_back() {
     let targets = targets(1);
     let mut world = world(config(Policy::LeastCalls), &targets);
     world.is_checked = false;
-    let by_name = |invite: &Sent, method: &str, number| in_dialog(invite, method, number, "sip:bob@silent.example");
+    let by_name =
+        |invite: &SentMessage, method: &str, number| in_dialog(invite, method, number, "sip:bob@silent.example");
     let first = call(&mut world, 1);
     assert_eq!(destinations(&world.input(ALICE, &by_name(&first, "BYE", 1)), "BYE"), [""; 0]);
     assert_eq!((world.questions.len(), counts(&targets)), (1, vec![(1, 0)]));
-    assert_eq!(finals(&world.resolve(Err(Failure::NoAnswer))).len(), 1);
+    assert_eq!(finals(&world.resolve(Err(LocateError::NoAnswer))).len(), 1);
     assert_eq!(counts(&targets), [(0, 0)]);
 
     let second = call(&mut world, 2);

@@ -73,10 +73,10 @@ proptest! {
         let targets = targets(4);
         let mut world = world(config(policy), &targets);
         // All that may still be answered.
-        let mut requests: Vec<Sent> = Vec::new();
-        let is_request = |sent: &Sent| matches!(sent.method(), "INVITE" | "BYE");
-        let invite_of = |requests: &[Sent], number: usize| {
-            let is_it = |sent: &&Sent| sent.method() == "INVITE" && number_of(sent) == number;
+        let mut requests: Vec<SentMessage> = Vec::new();
+        let is_request = |sent: &SentMessage| matches!(sent.method(), "INVITE" | "BYE");
+        let invite_of = |requests: &[SentMessage], number: usize| {
+            let is_it = |sent: &&SentMessage| sent.method() == "INVITE" && number_of(sent) == number;
             requests.iter().find(is_it).cloned()
         };
         for step in steps {
@@ -143,9 +143,9 @@ proptest! {
         let mut world = world(config(Policy::LeastCalls), &targets);
         world.configure(|snapshot| snapshot.proxy.avoid_for = Duration::ZERO);
         // Each with where it is, until it counts no more.
-        let mut calls: Vec<(Sent, Option<usize>)> = Vec::new();
+        let mut calls: Vec<(SentMessage, Option<usize>)> = Vec::new();
         // Those without an answer, with the call that each has ended.
-        let mut byes: Vec<(Sent, Option<usize>)> = Vec::new();
+        let mut byes: Vec<(SentMessage, Option<usize>)> = Vec::new();
         let mut ended: Vec<usize> = Vec::new();
         for (serial, step) in steps.into_iter().enumerate() {
             match step {

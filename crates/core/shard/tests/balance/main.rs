@@ -16,7 +16,7 @@ use strowger_balancer::{Key, Member, Policy, Set, SetConfig, Target};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteMatch as Match, RouteTarget};
-use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 const NAME: &str = "pool";
 
@@ -48,7 +48,7 @@ fn route(config: SetConfig, targets: &[Arc<Target>]) -> Route {
 fn world(config: SetConfig, targets: &[Arc<Target>]) -> World {
     World::new(|snapshot| {
         snapshot.routes = vec![route(config, targets)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     })
 }
 
@@ -57,12 +57,12 @@ fn text(method: &str, number: usize, extra: &str) -> String {
         .replace("call-1@alice", &format!("{number}@alice"))
 }
 
-fn invite(world: &mut World, number: usize) -> Sent {
+fn invite(world: &mut World, number: usize) -> SentMessage {
     find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")
 }
 
 /// A request of the caller's in the dialog that `invite` began, along its Record-Routes, to `contact`.
-fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> String {
+fn in_dialog(invite: &SentMessage, method: &str, number: usize, contact: &str) -> String {
     let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
     text(method, number, &routes)
         .replace("sip:x@elsewhere.example", contact)
@@ -71,19 +71,19 @@ fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> Strin
 }
 
 /// A call that is answered.
-fn call(world: &mut World, number: usize) -> Sent {
+fn call(world: &mut World, number: usize) -> SentMessage {
     let invite = invite(world, number);
     assert_eq!(finals(&world.respond(&invite, 200, "b", "")), [200]);
     invite
 }
 
 /// The caller's BYE as it goes to the target.
-fn hang_up(world: &mut World, invite: &Sent, number: usize) -> Sent {
+fn hang_up(world: &mut World, invite: &SentMessage, number: usize) -> SentMessage {
     find(&world.input(ALICE, &in_dialog(invite, "BYE", number, &format!("sip:{SERVER}"))), "BYE")
 }
 
 /// The BYE of the target that has answered `invite`.
-fn callees_bye(invite: &Sent) -> String {
+fn callees_bye(invite: &SentMessage) -> String {
     let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
     let call_id = invite.header("Call-ID").expect("has one");
     format!(
@@ -195,7 +195,7 @@ fn a_call_that_was_once_answered_opens_no_way_past_the_routes() {
     let Route { action, .. } = route(config(Policy::LeastCalls), &targets);
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![reject, Route::new(numbers, action)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     });
     let dial = |number: &str, branch: &str| request("INVITE", &format!("sip:{number}@example.com"), branch, "");
     let first = find(&world.input(ALICE, &dial("0123", "b1")), "INVITE");
@@ -316,7 +316,7 @@ fn a_503_with_a_time_holds_until_then() {
     let targets = targets(2);
     let slow_start = Duration::from_secs(60);
     let mut world = world(SetConfig { slow_start, ..config(Policy::LeastCalls) }, &targets);
-    let calls: Vec<Sent> = (0..4).map(|number| invite(&mut world, number)).collect();
+    let calls: Vec<SentMessage> = (0..4).map(|number| invite(&mut world, number)).collect();
     let (one, other): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.to == calls_of(0));
     assert_eq!((one.len(), other.len()), (2, 2));
     world.wait(Duration::from_millis(1));
@@ -389,7 +389,7 @@ fn the_last_that_works_is_given_time() {
     world.respond(&third, 486, "b", "");
     let slow = invite(&mut world, 2);
     assert_eq!(slow.to, third.to);
-    let sent: Vec<Sent> = world.wait(Duration::from_secs(6)).into_iter().map(|(_, sent)| sent).collect();
+    let sent: Vec<SentMessage> = world.wait(Duration::from_secs(6)).into_iter().map(|(_, sent)| sent).collect();
     assert!(destinations(&sent, "INVITE").iter().all(|to| *to == third.to.to_string()), "{:?}", summary(&sent));
     let another = invite(&mut world, 3);
     assert_eq!(another.to, third.to, "calls still go there");
@@ -404,7 +404,7 @@ fn calls_of(number: usize) -> SocketAddr {
 }
 
 /// The number in the Call-ID of a call.
-fn number_of(sent: &Sent) -> usize {
+fn number_of(sent: &SentMessage) -> usize {
     let call_id = sent.header("Call-ID").and_then(|id| id.split('@').next());
     call_id.and_then(|number| number.parse().ok()).expect("a number")
 }
@@ -423,10 +423,10 @@ fn no_target_gets_more_calls_than_it_may_have() {
     let action = Action::balance(Arc::new(set), (0..3).map(at).collect(), Stateless::Never);
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![Route::of_domain(b"*", action)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     });
     // Three calls were sent to the first, each with the others behind it.
-    let calls: Vec<Sent> = (0..3).map(|number| invite(&mut world, number)).collect();
+    let calls: Vec<SentMessage> = (0..3).map(|number| invite(&mut world, number)).collect();
     assert!(calls.iter().all(|call| call.to == calls_of(0)));
     let next: Vec<_> = calls.iter().map(|call| world.respond(call, 503, "b", "")).collect();
     assert_eq!(destinations(&next[0], "INVITE"), [address(1)]);
@@ -477,7 +477,7 @@ fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
 #[test]
 fn another_member_with_the_same_keys_carries_on() {
     let pool = targets(4);
-    let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.shared_keys = true;
+    let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.has_shared_keys = true;
     let mut one = world(config(Policy::LeastCalls), &pool);
     one.configure(shared);
     // Counts of its own.

@@ -67,8 +67,8 @@ impl Run {
         let now = self.world.now;
         match self.pays {
             Pays::Budget => {}
-            Pays::Nothing => while self.budget.take(now) {},
-            Pays::Anything => (0..10_000).for_each(|_| self.budget.earn(now)),
+            Pays::Nothing => while self.budget.try_withdraw(now) {},
+            Pays::Anything => (0..10_000).for_each(|_| self.budget.deposit(now)),
         }
     }
 
@@ -77,7 +77,7 @@ impl Run {
         let (mut carried, mut begun) = (0, 0);
         for step in 0..seconds * 100 {
             self.pay();
-            let mut sent: Vec<Sent> = self.world.wait(STEP).into_iter().map(|(_, sent)| sent).collect();
+            let mut sent: Vec<SentMessage> = self.world.wait(STEP).into_iter().map(|(_, sent)| sent).collect();
             while begun * 100 < (step + 1) * rate {
                 sent.extend(self.world.input(ALICE, &text("INVITE", from + begun, "")));
                 begun += 1;

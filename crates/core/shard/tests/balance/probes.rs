@@ -1,8 +1,8 @@
 //! Targets that are asked whether they are there: what takes them out of service, and what brings them back.
 
 use strowger_balancer::Probe;
-use strowger_locate::Question;
-use strowger_shard::{Event, Place};
+use strowger_locate::LocateQuery;
+use strowger_shard::{Event, TargetAddress};
 
 use super::*;
 
@@ -39,7 +39,8 @@ fn probes_take_a_target_out_and_bring_it_back() {
     };
     run(&mut world, 20, dead);
     assert!(!targets[0].is_up() && targets[1].is_up());
-    let is_down = |event: &Event| matches!(event, Event::Target { is_up: false, uri, .. } if uri.contains(&address(0)));
+    let is_down =
+        |event: &Event| matches!(event, Event::TargetHealth { is_up: false, uri, .. } if uri.contains(&address(0)));
     assert_eq!(world.events.iter().filter(|event| is_down(event)).count(), 1, "it is told once: {:?}", world.events);
     for number in 0..6 {
         let sent = invite(&mut world, number);
@@ -49,7 +50,7 @@ fn probes_take_a_target_out_and_bring_it_back() {
     dead = false;
     run(&mut world, 20, dead);
     assert!(targets[0].is_up());
-    assert!(world.events.iter().any(|event| matches!(event, Event::Target { is_up: true, .. })));
+    assert!(world.events.iter().any(|event| matches!(event, Event::TargetHealth { is_up: true, .. })));
 }
 
 /// What a loaded target says to calls of before lifts nothing: it has said when to come back.
@@ -86,9 +87,9 @@ fn a_target_whose_name_leads_nowhere_is_taken_out() {
     let set = SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) };
     let members = pool.iter().map(|target| Member::new(Arc::clone(target))).collect();
     let set = Arc::new(Set::new(set, members).expect("a sound set"));
-    let question = Question::new(b"gone.example", None, None, false);
+    let question = LocateQuery::new(b"gone.example", None, None, false);
     let by_name =
-        RouteTarget { uri: uri(0).into_bytes().into(), place: Place::Named(question), priority: 1, weight: 1 };
+        RouteTarget { uri: uri(0).into_bytes().into(), address: TargetAddress::Name(question), priority: 1, weight: 1 };
     let by_address = RouteTarget::at(uri(1).as_bytes(), address(1).parse().expect("an address"));
     let mut world = World::new(|snapshot| {
         let places = vec![by_name, by_address];
@@ -192,7 +193,7 @@ fn probes_that_never_left_take_nobody_out() {
     for _ in 0..600 {
         for (_, sent) in world.wait(Duration::from_millis(100)) {
             lost += 1;
-            assert!(world.give(Input::Unsent { peer: sent.to }).is_empty());
+            assert!(world.give(Input::SendFailed { peer: sent.to }).is_empty());
         }
     }
     assert!(lost >= 20 && targets.iter().all(|target| target.is_up()), "{lost} lost, {:?}", world.events);

@@ -97,6 +97,6 @@ fn a_connection_that_is_gone_is_told_to_the_caller() {
     let arrived = alice.call(&mut network, S1, &format!("sip:{}@example.com", bob.user));
     // What would be sent on it cannot be.
     let invite = only(&arrived, "INVITE", &bob);
-    let sent = network.servers[S2].give(strowger_shard::Input::Unconnected { flow: invite.sent.flow });
+    let sent = network.servers[S2].give(strowger_shard::Input::ConnectFailed { flow: invite.sent.flow });
     assert!(sent.iter().any(|sent| sent.status() == 430), "{:?}", crate::support::summary(&sent));
 }

@@ -2,7 +2,7 @@
 
 use strowger_shard::Snapshot;
 
-use crate::network::{A, Arrived, B, Network, Plan, S1, S2, user};
+use crate::network::{A, B, Network, Plan, ReceivedMessage, S1, S2, user};
 use crate::phone::{Dialog, Phone, only, requests, response, statuses, summary};
 
 const EVEN: [u16; 3] = [100, 100, 0];
@@ -30,7 +30,7 @@ fn registered(network: &Network) -> Vec<u64> {
 }
 
 /// Answers an INVITE; the answer as it comes to the caller.
-fn pick_up(network: &mut Network, invite: &Arrived, caller: &Phone, callee: &Phone) -> Arrived {
+fn pick_up(network: &mut Network, invite: &ReceivedMessage, caller: &Phone, callee: &Phone) -> ReceivedMessage {
     let arrived = network.answer(invite, 200, &format!("Contact: <{}>\r\n", callee.contact()));
     response(&arrived, 200, caller)
 }

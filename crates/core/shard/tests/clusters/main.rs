@@ -2,10 +2,10 @@
 
 mod access;
 mod calls;
-mod marks;
-mod moving;
+mod cluster_requests;
 mod names;
 mod network;
 mod phone;
 #[path = "../support/mod.rs"]
 mod support;
+mod user_migration;

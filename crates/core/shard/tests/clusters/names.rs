@@ -1,8 +1,8 @@
 //! Users who are called by another name than their own: aliases, and GRUUs.
 
-use strowger_directory::Change;
+use strowger_directory::DirectoryChange;
 
-use crate::network::{A, Arrived, B, C, Network, Plan, S1, S2, Weights, user};
+use crate::network::{A, B, C, Network, Plan, ReceivedMessage, S1, S2, Weights, user};
 use crate::phone::{Access, Dialog, Phone, only, requests, response, statuses, summary};
 
 const EVEN: Weights = [100, 100, 0];
@@ -13,7 +13,7 @@ const GRUU: &str = "Supported: gruu\r\n";
 fn aliases(network: &mut Network, user: &str) -> Vec<String> {
     let names: Vec<String> = (0..6).map(|number| format!("+4930{number}")).collect();
     for server in A..=C {
-        let alias = |name: &String| Change::PutAlias {
+        let alias = |name: &String| DirectoryChange::PutAlias {
             alias: format!("{name}@example.com").into_bytes().into(),
             aor: format!("{user}@example.com").into_bytes().into(),
         };
@@ -46,7 +46,7 @@ fn an_alias_reaches_its_user_in_another_cluster() {
     assert_eq!(network.servers[A].shard.counters().registered, 0, "all of a user is at one cluster");
 }
 
-fn gruu(answer: &Arrived, name: &str) -> String {
+fn gruu(answer: &ReceivedMessage, name: &str) -> String {
     let contact = answer.sent.header("Contact").expect("a Contact");
     let value = contact.split(&format!(";{name}=\"")).nth(1).expect("a GRUU");
     value.split('"').next().expect("its end").to_owned()

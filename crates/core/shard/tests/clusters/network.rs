@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_balancer::{Key, Member, Partition, Policy, Set, SetConfig, Slot, SlotLoads, Target};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_proxy::Stateless;
 use strowger_registrar::Nat;
 use strowger_shard::{Action, Clusters, Route, RouteTarget, Snapshot};
 
-use crate::support::{Sent, World};
+use crate::support::{SentMessage, World};
 
 /// The servers, as they are numbered.
 pub(crate) const S1: usize = 0;
@@ -51,9 +51,9 @@ impl Plan {
 
 /// A message that has come to a phone, and the server that has sent it.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedMessage {
     pub(crate) by: usize,
-    pub(crate) sent: Sent,
+    pub(crate) sent: SentMessage,
 }
 
 pub(crate) struct Network {
@@ -85,7 +85,7 @@ impl Network {
     }
 
     /// A message from a phone to a server; what comes to phones.
-    pub(crate) fn send_by(&mut self, flow: Flow, to: usize, text: &str) -> Vec<Arrived> {
+    pub(crate) fn send_by(&mut self, flow: Flow, to: usize, text: &str) -> Vec<ReceivedMessage> {
         let mut arrived = Vec::new();
         if !self.dead.contains(&to) {
             let sent = self.servers[to].input_by(flow, text);
@@ -95,13 +95,13 @@ impl Network {
     }
 
     /// The answer of the phone that `request` has come to.
-    pub(crate) fn answer(&mut self, request: &Arrived, status: u16, extra: &str) -> Vec<Arrived> {
+    pub(crate) fn answer(&mut self, request: &ReceivedMessage, status: u16, extra: &str) -> Vec<ReceivedMessage> {
         let text = request.sent.response(status, "Reason", ";tag=callee", extra);
         self.send_by(request.sent.flow, request.by, &text)
     }
 
     /// Lets time pass; what comes to phones.
-    pub(crate) fn wait(&mut self, duration: Duration) -> Vec<Arrived> {
+    pub(crate) fn wait(&mut self, duration: Duration) -> Vec<ReceivedMessage> {
         let end = self.servers[S1].now + duration;
         let mut arrived = Vec::new();
         loop {
@@ -125,11 +125,11 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, from: usize, sent: Vec<Sent>, arrived: &mut Vec<Arrived>) {
-        let mut queue: VecDeque<(usize, Sent)> = sent.into_iter().map(|sent| (from, sent)).collect();
+    fn deliver(&mut self, from: usize, sent: Vec<SentMessage>, arrived: &mut Vec<ReceivedMessage>) {
+        let mut queue: VecDeque<(usize, SentMessage)> = sent.into_iter().map(|sent| (from, sent)).collect();
         while let Some((from, sent)) = queue.pop_front() {
             let Some((to, flow)) = arrival(from, &sent) else {
-                arrived.push(Arrived { by: from, sent });
+                arrived.push(ReceivedMessage { by: from, sent });
                 continue;
             };
             if !self.dead.contains(&to) {
@@ -140,10 +140,10 @@ impl Network {
 }
 
 /// To which server `sent` goes, and how it sees that; `None` for what goes to a phone.
-fn arrival(from: usize, sent: &Sent) -> Option<(usize, Flow)> {
+fn arrival(from: usize, sent: &SentMessage) -> Option<(usize, Flow)> {
     let by_connection = |peer, other: usize| {
         let slot = u32::try_from(100 + other).expect("small");
-        Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
+        Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
     };
     let port_of = |server: usize| CONNECTING + u16::try_from(server).expect("small");
     let to = (0..ADDRESSES.len()).find(|server| address(*server).ip() == sent.to.ip())?;
@@ -188,9 +188,9 @@ fn partition(weights: Weights) -> Partition {
 fn set_up(number: usize, snapshot: &mut Snapshot, plan: Plan) {
     snapshot.siblings = (0..ADDRESSES.len()).filter(|other| *other != number).map(address).collect();
     snapshot.clusters = Some(clusters(number, plan));
-    snapshot.shared_keys = true;
+    snapshot.has_shared_keys = true;
     let is_first_stage = number < A;
-    snapshot.follow_calls = !is_first_stage;
+    snapshot.track_calls = !is_first_stage;
     snapshot.proxy.outbound = is_first_stage;
     snapshot.proxy.only_where_needed = is_first_stage;
     if !is_first_stage {
@@ -199,7 +199,7 @@ fn set_up(number: usize, snapshot: &mut Snapshot, plan: Plan) {
             ha1: Ha1s::default(),
             enabled: true,
         };
-        snapshot.directory = Directory::empty(1).with_changes((0..USERS).map(user).map(Change::PutUser));
+        snapshot.directory = Directory::empty(1).with_changes((0..USERS).map(user).map(DirectoryChange::PutUser));
     }
 }
 
@@ -211,7 +211,7 @@ fn clusters(number: usize, plan: Plan) -> Arc<Clusters> {
         own,
         stage: stage.into(),
         partition: partition(plan.now),
-        before: plan.before.map(partition),
+        previous: plan.before.map(partition),
         routes: (A..=C).map(route).collect(),
         loads: Arc::new(SlotLoads::default()),
         registrar,

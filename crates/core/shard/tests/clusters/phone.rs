@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 
-use crate::network::{Arrived, Network, server_of};
+use crate::network::{Network, ReceivedMessage, server_of};
 
 /// How a phone reaches the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Phone {
             Access::Plain | Access::Translated => Flow::new(ListenerId(0), Transport::Udp, peer),
             Access::Connected => {
                 let slot = u32::try_from(to).expect("small") + 1;
-                Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
+                Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
             }
         }
     }
@@ -90,14 +90,14 @@ impl Phone {
     }
 
     /// Registers through a server; the answers.
-    pub(crate) fn register(&mut self, network: &mut Network, through: usize) -> Vec<Arrived> {
+    pub(crate) fn register(&mut self, network: &mut Network, through: usize) -> Vec<ReceivedMessage> {
         let contact = format!("<{}>{}", self.contact(), self.params);
         let text = self.registration(&contact, "");
         self.send(network, through, &text)
     }
 
     /// The same, and there is one answer, which says that it is done.
-    pub(crate) fn is_registered(&mut self, network: &mut Network, through: usize) -> Arrived {
+    pub(crate) fn is_registered(&mut self, network: &mut Network, through: usize) -> ReceivedMessage {
         let arrived = self.register(network, through);
         assert_eq!(statuses(&arrived, self), [200], "{}", summary(&arrived));
         arrived[0].clone()
@@ -111,7 +111,7 @@ impl Phone {
         assert_eq!(statuses(&arrived, self), [200], "{}", summary(&arrived));
     }
 
-    pub(crate) fn send(&self, network: &mut Network, to: usize, text: &str) -> Vec<Arrived> {
+    pub(crate) fn send(&self, network: &mut Network, to: usize, text: &str) -> Vec<ReceivedMessage> {
         network.send_by(self.flow(to), to, text)
     }
 
@@ -129,7 +129,7 @@ impl Phone {
     }
 
     /// Calls `uri` through a server; what comes to phones.
-    pub(crate) fn call(&mut self, network: &mut Network, through: usize, uri: &str) -> Vec<Arrived> {
+    pub(crate) fn call(&mut self, network: &mut Network, through: usize, uri: &str) -> Vec<ReceivedMessage> {
         let text = self.request("INVITE", uri, "");
         self.send(network, through, &text)
     }
@@ -148,8 +148,8 @@ impl Phone {
     }
 
     /// Whether a message has come to it: on its connection, where it has one.
-    fn is_at(&self, arrived: &Arrived) -> bool {
-        let Arrived { by, sent } = arrived;
+    fn is_at(&self, arrived: &ReceivedMessage) -> bool {
+        let ReceivedMessage { by, sent } = arrived;
         match self.access {
             Access::Plain | Access::Translated => sent.to.to_string() == self.address,
             Access::Connected => {
@@ -159,7 +159,7 @@ impl Phone {
     }
 
     /// A request in a dialog, sent along its Routes; what comes to phones.
-    pub(crate) fn in_dialog(&mut self, network: &mut Network, dialog: &Dialog, method: &str) -> Vec<Arrived> {
+    pub(crate) fn in_dialog(&mut self, network: &mut Network, dialog: &Dialog, method: &str) -> Vec<ReceivedMessage> {
         let next = dialog.routes.first().unwrap_or(&dialog.target);
         let to = server_of(next).unwrap_or_else(|| panic!("{next} is no server"));
         self.in_dialog_by(network, to, dialog, method)
@@ -172,7 +172,7 @@ impl Phone {
         to: usize,
         dialog: &Dialog,
         method: &str,
-    ) -> Vec<Arrived> {
+    ) -> Vec<ReceivedMessage> {
         if method != "ACK" {
             self.number += 1;
         }
@@ -199,14 +199,14 @@ pub(crate) struct Dialog {
     call_id: String,
 }
 
-fn contact_of(message: &Arrived) -> String {
+fn contact_of(message: &ReceivedMessage) -> String {
     let contact = message.sent.header("Contact").expect("a Contact");
     contact.trim_start_matches('<').split('>').next().expect("a URI").to_owned()
 }
 
 impl Dialog {
     /// The caller's, by the answer.
-    pub(crate) fn of_caller(answer: &Arrived) -> Self {
+    pub(crate) fn of_caller(answer: &ReceivedMessage) -> Self {
         let mut routes: Vec<String> = routes(answer);
         routes.reverse();
         let header = |name| answer.sent.header(name).expect("has it").to_owned();
@@ -220,7 +220,7 @@ impl Dialog {
     }
 
     /// The callee's, by the INVITE.
-    pub(crate) fn of_callee(invite: &Arrived) -> Self {
+    pub(crate) fn of_callee(invite: &ReceivedMessage) -> Self {
         let header = |name| invite.sent.header(name).expect("has it").to_owned();
         Self {
             target: contact_of(invite),
@@ -232,24 +232,24 @@ impl Dialog {
     }
 }
 
-fn routes(message: &Arrived) -> Vec<String> {
+fn routes(message: &ReceivedMessage) -> Vec<String> {
     message.sent.headers("Record-Route").flat_map(|line| line.split(", ")).map(str::to_owned).collect()
 }
 
 /// The statuses of final responses that have come to a phone.
-pub(crate) fn statuses(arrived: &[Arrived], phone: &Phone) -> Vec<u16> {
+pub(crate) fn statuses(arrived: &[ReceivedMessage], phone: &Phone) -> Vec<u16> {
     let own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     own.map(|arrived| arrived.sent.status()).filter(|status| *status >= 200).collect()
 }
 
 /// The requests of `method` that have come to a phone.
-pub(crate) fn requests<'a>(arrived: &'a [Arrived], method: &str, phone: &Phone) -> Vec<&'a Arrived> {
+pub(crate) fn requests<'a>(arrived: &'a [ReceivedMessage], method: &str, phone: &Phone) -> Vec<&'a ReceivedMessage> {
     let own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     own.filter(|arrived| arrived.sent.method() == method).collect()
 }
 
 /// The one request of `method` that has come to a phone.
-pub(crate) fn only(arrived: &[Arrived], method: &str, phone: &Phone) -> Arrived {
+pub(crate) fn only(arrived: &[ReceivedMessage], method: &str, phone: &Phone) -> ReceivedMessage {
     match requests(arrived, method, phone)[..] {
         [one] => one.clone(),
         _ => panic!("one {method} for {}: {}", phone.address, summary(arrived)),
@@ -257,13 +257,13 @@ pub(crate) fn only(arrived: &[Arrived], method: &str, phone: &Phone) -> Arrived 
 }
 
 /// The answer with `status` that has come to a phone.
-pub(crate) fn response(arrived: &[Arrived], status: u16, phone: &Phone) -> Arrived {
+pub(crate) fn response(arrived: &[ReceivedMessage], status: u16, phone: &Phone) -> ReceivedMessage {
     let mut own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     let found = own.find(|arrived| arrived.sent.status() == status);
     found.unwrap_or_else(|| panic!("a {status} for {}: {}", phone.address, summary(arrived))).clone()
 }
 
-pub(crate) fn summary(arrived: &[Arrived]) -> String {
-    let line = |Arrived { by, sent }: &Arrived| format!("{by} → {}: {}", sent.to, sent.start());
+pub(crate) fn summary(arrived: &[ReceivedMessage]) -> String {
+    let line = |ReceivedMessage { by, sent }: &ReceivedMessage| format!("{by} → {}: {}", sent.to, sent.start());
     arrived.iter().map(line).collect::<Vec<_>>().join("; ")
 }

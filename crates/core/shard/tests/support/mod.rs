@@ -10,7 +10,7 @@ use strowger_auth::NonceWindows;
 use strowger_balancer::{self as balancer, SetConfig};
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
-use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
+use strowger_locate::{CachePolicy, LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::Peek;
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
@@ -29,13 +29,13 @@ pub const BOB2: &str = "192.0.2.21:5060";
 
 /// A message that left the shard.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentMessage {
     pub to: SocketAddr,
     pub flow: Flow,
     pub text: String,
 }
 
-impl Sent {
+impl SentMessage {
     /// The status code of a response, 0 of a request.
     pub fn status(&self) -> u16 {
         self.text.strip_prefix("SIP/2.0 ").and_then(|rest| rest[..3].parse().ok()).unwrap_or(0)
@@ -84,11 +84,11 @@ pub struct World {
     pub events: Vec<Event>,
     pub locations: Arc<Locations>,
     pub snapshot: Snapshot,
-    pub names: Arc<Names>,
+    pub names: Arc<NameCache>,
     /// What the process says that it sheds.
     pub shedding: Arc<Shedding>,
     /// What was asked of the DNS.
-    pub questions: Vec<(QueryId, Question)>,
+    pub questions: Vec<(QueryId, LocateQuery)>,
     /// What was given to the store.
     pub records: Vec<(Option<u64>, Vec<u8>)>,
     /// Whether invariants are looked at after each step; a world of thousands does it by itself.
@@ -108,7 +108,7 @@ impl World {
 
     /// The same while the registrations of before are still being read.
     pub fn loading(edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::awaiting)
+        Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::with_pending_source)
     }
 
     /// The same with a listener for each of `transports`, all at [`SERVER`]; `UDP6` and `TCP6` are at [`SERVER6`].
@@ -138,8 +138,8 @@ impl World {
         snapshot.auth.require = Vec::new();
         edit(&mut snapshot);
         let addresses = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
-        let locations = Arc::new(prepare(Locations::new(1, 1).listening_at(addresses)));
-        let names = Arc::new(Names::new(CachePolicy::default(), 1));
+        let locations = Arc::new(prepare(Locations::new(1, 1).with_listeners(addresses)));
+        let names = Arc::new(NameCache::new(CachePolicy::default(), 1));
         let ring = KeyRing::new(TagKey::new(key));
         let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let shedding = Arc::<Shedding>::default();
@@ -169,13 +169,13 @@ impl World {
     }
 
     /// Gives the shard a datagram; what leaves.
-    pub fn input(&mut self, from: &str, text: &str) -> Vec<Sent> {
+    pub fn input(&mut self, from: &str, text: &str) -> Vec<SentMessage> {
         let peer = from.parse().expect("an address");
         self.input_by(Flow::new(ListenerId(0), Transport::Udp, peer), text)
     }
 
     /// Gives the shard a message that came by `flow`; what leaves.
-    pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<Sent> {
+    pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<SentMessage> {
         self.hand(flow, text);
         self.drain()
     }
@@ -184,26 +184,26 @@ impl World {
     pub fn hand(&mut self, flow: Flow, text: &str) {
         let peek = &Peek::read(text.as_bytes()).expect("has a head");
         let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
-        self.shard.foresee(peek, &steered);
-        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered, verdict: Verdict::Admit };
+        self.shard.prefetch(peek, &steered);
+        let input = Input::Message { arrival: self.now, flow, peek, steering: &steered, verdict: Verdict::Admit };
         self.shard.handle_input(self.now, input);
     }
 
     /// Gives the shard anything; what leaves.
-    pub fn give(&mut self, input: Input<'_>) -> Vec<Sent> {
+    pub fn give(&mut self, input: Input<'_>) -> Vec<SentMessage> {
         self.shard.handle_input(self.now, input);
         self.drain()
     }
 
     /// Answers the oldest question to the DNS; what leaves.
-    pub fn resolve(&mut self, answer: Answer) -> Vec<Sent> {
+    pub fn resolve(&mut self, answer: LocateResult) -> Vec<SentMessage> {
         let (query, question) = self.questions.remove(0);
         self.names.insert(self.now, &question, answer.clone(), Duration::from_secs(60));
         self.give(Input::Resolved { query, answer })
     }
 
     /// Lets time pass; what leaves, with the milliseconds since the call.
-    pub fn wait(&mut self, duration: Duration) -> Vec<(u64, Sent)> {
+    pub fn wait(&mut self, duration: Duration) -> Vec<(u64, SentMessage)> {
         let (begin, end) = (self.now, self.now + duration);
         let mut sent = Vec::new();
         while let Some(wakeup) = self.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
@@ -217,13 +217,13 @@ impl World {
     }
 
     /// Answers `request` from where it was sent, by the flow that it was sent on; what leaves.
-    pub fn respond(&mut self, request: &Sent, status: u16, tag: &str, extra: &str) -> Vec<Sent> {
+    pub fn respond(&mut self, request: &SentMessage, status: u16, tag: &str, extra: &str) -> Vec<SentMessage> {
         let tag = if tag.is_empty() { String::new() } else { format!(";tag={tag}") };
         self.input_by(request.flow, &request.response(status, "Reason", &tag, extra))
     }
 
     /// Lets all timers run out; what leaves meanwhile. Nothing may be left then.
-    pub fn settle(&mut self) -> Vec<Sent> {
+    pub fn settle(&mut self) -> Vec<SentMessage> {
         let sent = self.wait(Duration::from_secs(300)).into_iter().map(|(_, sent)| sent).collect();
         assert_eq!(self.shard.transactions(), 0, "transactions are left");
         assert_eq!(self.shard.contexts(), 0, "contexts are left");
@@ -231,13 +231,13 @@ impl World {
         sent
     }
 
-    fn drain(&mut self) -> Vec<Sent> {
+    fn drain(&mut self) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         let mut buffer = Vec::new();
         while let Some(output) = self.shard.poll_output(&mut buffer) {
             match output {
                 Output::Send { flow } => {
-                    sent.push(Sent { to: flow.peer, flow, text: String::from_utf8_lossy(&buffer).into_owned() });
+                    sent.push(SentMessage { to: flow.peer, flow, text: String::from_utf8_lossy(&buffer).into_owned() });
                 }
                 Output::Resolve { query, question } => self.questions.push((query, question)),
                 Output::Store { ticket, record } => self.records.push((ticket, record)),
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Registers `contact` for `user` from `from`.
-    pub fn register(&mut self, user: &str, from: &str, contact: &str) -> Sent {
+    pub fn register(&mut self, user: &str, from: &str, contact: &str) -> SentMessage {
         let text = format!(
             "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bKreg{user}{}\r\n\
              Max-Forwards: 70\r\nFrom: <sip:{user}@example.com>;tag=r\r\nTo: <sip:{user}@example.com>\r\n\
@@ -282,12 +282,12 @@ pub fn first_stage(snapshot: &mut Snapshot) {
         own: None,
         stage: "first".into(),
         partition: balancer::Partition::new([("a", 100), ("b", 100), ("c", 100)]),
-        before: None,
+        previous: None,
         routes: (1..=3).map(cluster).collect(),
         loads: Arc::new(balancer::SlotLoads::default()),
         registrar: snapshot.registrar.clone(),
     }));
-    snapshot.shared_keys = true;
+    snapshot.has_shared_keys = true;
     snapshot.proxy.only_where_needed = true;
 }
 
@@ -301,7 +301,7 @@ pub fn request(method: &str, uri: &str, branch: &str, extra: &str) -> String {
 }
 
 /// The statuses of responses and the methods of requests, with where they go.
-pub fn summary(sent: &[Sent]) -> Vec<String> {
+pub fn summary(sent: &[SentMessage]) -> Vec<String> {
     sent.iter()
         .map(|s| {
             format!("{}{} {}", s.method(), if s.status() > 0 { s.status().to_string() } else { String::new() }, s.to)
@@ -310,18 +310,18 @@ pub fn summary(sent: &[Sent]) -> Vec<String> {
 }
 
 /// The first request of `method` among `sent`.
-pub fn find(sent: &[Sent], method: &str) -> Sent {
+pub fn find(sent: &[SentMessage], method: &str) -> SentMessage {
     let found = sent.iter().find(|sent| sent.method() == method);
     found.unwrap_or_else(|| panic!("no {method} in {:?}", summary(sent))).clone()
 }
 
 /// The statuses of the final responses to the caller among `sent`.
-pub fn finals(sent: &[Sent]) -> Vec<u16> {
+pub fn finals(sent: &[SentMessage]) -> Vec<u16> {
     let caller = ALICE.parse().expect("an address");
-    sent.iter().filter(|sent| sent.to == caller).map(Sent::status).filter(|status| *status >= 200).collect()
+    sent.iter().filter(|sent| sent.to == caller).map(SentMessage::status).filter(|status| *status >= 200).collect()
 }
 
 /// Where the requests of `method` among `sent` go.
-pub fn destinations(sent: &[Sent], method: &str) -> Vec<String> {
+pub fn destinations(sent: &[SentMessage], method: &str) -> Vec<String> {
     sent.iter().filter(|sent| sent.method() == method).map(|sent| sent.to.to_string()).collect()
 }

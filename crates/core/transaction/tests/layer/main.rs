@@ -329,7 +329,7 @@ fn every_buffer_comes_back() {
     // the layers with the one that is polled into.
     for layer in [&mut pair.near, &mut pair.far] {
         for _ in 0..100 {
-            layer.pool().give(Vec::with_capacity(320));
+            layer.pool().recycle(Vec::with_capacity(320));
         }
     }
     let before = run(&mut pair);

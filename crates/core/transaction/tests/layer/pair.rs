@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use strowger_foundation::{Buf, Flow, ListenerId, TagKey, Timestamp, Transport};
-use strowger_message::{Message, Method, Reply, StartLine, Status};
+use strowger_message::{Message, Method, ResponseBuilder, StartLine, Status};
 use strowger_transaction::{
     AckVerdict, ClientId, Event, Kind, NO_USER, ResponseVerdict, ServerId, ServerKey, Timing, Transactions,
 };
@@ -35,7 +35,7 @@ pub(crate) fn request(method: &str, id: ClientId) -> Vec<u8> {
 pub(crate) fn response(to: &[u8], status: Status) -> Vec<u8> {
     let request = Message::parse(to).expect("a request of ours");
     let mut out = Vec::new();
-    Reply::begin(&mut out, request.head(), status, status.reason(), b"far", None).finish();
+    ResponseBuilder::begin(&mut out, request.head(), status, status.reason(), b"far", None).finish();
     out
 }
 
@@ -166,7 +166,7 @@ impl Pair {
         match (message.method(), known) {
             (Method::Ack, Some(id)) => {
                 let verdict = self.far.handle_ack(self.now, id);
-                self.acks_passed_on += usize::from(verdict == AckVerdict::PassOn);
+                self.acks_passed_on += usize::from(verdict == AckVerdict::ToUser);
             }
             (Method::Ack, None) => self.acks_passed_on += 1,
             (_, Some(id)) => self.far.handle_retransmission(self.now, id),

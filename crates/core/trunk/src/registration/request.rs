@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use strowger_foundation::Transport;
 
-use super::{Registration, Sending};
-use crate::challenge::{Asked, read_offer};
+use super::{Registration, RequestParams};
+use crate::challenge::{DigestInput, parse_challenge};
 
 impl Registration {
     //= rfc3261#10.2
-    pub(super) fn write_register(&mut self, sending: &Sending<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write_register(&mut self, sending: &RequestParams<'_>, out: &mut Vec<u8>) {
         let trunk = Arc::clone(&self.trunk);
         let Some(account) = &trunk.account else { return };
-        let Sending { sent_by, transport, branch } = *sending;
+        let RequestParams { sent_by, transport, branch } = *sending;
         self.removing = self.leaving;
         let expires = if self.leaving { 0 } else { self.expires.as_secs() };
         let parameter = match transport {
@@ -45,8 +45,8 @@ impl Registration {
             //= rfc7616#3.4
             // The count rises with each request that has credentials of this nonce.
             kept.count = kept.count.saturating_add(1);
-            let asked = Asked { method: b"REGISTER", uri, body: b"", cnonce: cnonce.as_bytes(), nc: kept.count };
-            if let Some(offer) = read_offer(kept.by_proxy, &kept.value) {
+            let asked = DigestInput { method: b"REGISTER", uri, body: b"", cnonce: cnonce.as_bytes(), nc: kept.count };
+            if let Some(offer) = parse_challenge(kept.by_proxy, &kept.value) {
                 offer.answer(credentials, &asked, out);
             }
         }

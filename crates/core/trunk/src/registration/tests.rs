@@ -1,7 +1,7 @@
 //! A registration against an imagined registrar, in virtual time.
 
 use super::*;
-use crate::trunk::{Account, Credentials, Place, Secret};
+use crate::trunk::{Account, Credentials, NextHop, Secret};
 use proptest::prelude::*;
 use strowger_locate::Hop;
 
@@ -10,7 +10,7 @@ const ANSWER: &str = "Via: SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1\r\nFrom: <
 const NONCE: &str = "WWW-Authenticate: Digest realm=\"carrier\", nonce=\"n1\", qop=\"auth\"\r\n";
 
 fn trunk() -> Trunk {
-    let place = Place::At(Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], 5060).into() });
+    let place = NextHop::Address(Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], 5060).into() });
     Trunk {
         name: "carrier".into(),
         credentials: Some(Credentials { username: (*b"acct").into(), password: Secret::new(*b"hush"), realm: None }),
@@ -19,7 +19,7 @@ fn trunk() -> Trunk {
             from: (*b"sip:acct@carrier.example").into(),
             contact_user: (*b"4930123").into(),
             registrar: (*b"sip:carrier.example").into(),
-            place,
+            next_hop: place,
             expires: Duration::from_secs(3600),
         }),
     }
@@ -54,7 +54,7 @@ impl Desk {
 
     fn send(&mut self) -> &str {
         let mut out = Vec::new();
-        let sending = Sending { sent_by: b"192.0.2.9:5060", transport: self.transport, branch: b"z9hG4bK1" };
+        let sending = RequestParams { sent_by: b"192.0.2.9:5060", transport: self.transport, branch: b"z9hG4bK1" };
         assert!(self.registration.wants_request());
         assert!(self.registration.poll_request(self.now, &sending, &mut out));
         assert!(!self.registration.wants_request());
@@ -123,7 +123,7 @@ fn it_is_renewed_before_it_expires() {
         desk.accept(600);
         let status = desk.registration.status(desk.now);
         assert_eq!((status.state, status.registered_until), (State::Registered, Some(desk.now + secs(600))));
-        assert_eq!(status.last_answer, Some(200));
+        assert_eq!(status.last_response, Some(200));
         let waited = desk.advance();
         assert!((secs(300)..=secs(540)).contains(&waited), "{waited:?}");
     }
@@ -263,7 +263,7 @@ fn a_failed_renewal_keeps_what_there_is_until_it_ends() {
     desk.send();
     desk.registration.handle_failure(desk.now);
     let status = desk.registration.status(desk.now);
-    assert_eq!((status.state, status.registered_until, status.last_answer), (State::Failing, Some(until), None));
+    assert_eq!((status.state, status.registered_until, status.last_response), (State::Failing, Some(until), None));
     assert_eq!(desk.registration.status(until).registered_until, None);
 }
 
@@ -279,7 +279,7 @@ fn nobody_answering_at_all_is_noticed() {
 fn another_place_of_the_registrar_is_tried_at_once() {
     let mut desk = Desk::start();
     let before = desk.sent.clone();
-    desk.registration.try_elsewhere();
+    desk.registration.retry_at_next_hop();
     desk.send();
     assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
     let now = desk.sent.clone();
@@ -355,7 +355,7 @@ fn happen(desk: &mut Desk, event: &str) {
         "403" => drop(desk.answer("403 Forbidden", "")),
         "503" => drop(desk.answer("503 Service Unavailable", "")),
         "failure" => desk.registration.handle_failure(desk.now),
-        "elsewhere" => desk.registration.try_elsewhere(),
+        "elsewhere" => desk.registration.retry_at_next_hop(),
         _ => desk.registration.unregister(desk.now),
     }
 }
@@ -375,7 +375,7 @@ fn show(desk: &Desk) -> String {
 fn every_event_in_every_state() {
     let due = || {
         let mut desk = Desk::start();
-        desk.registration.try_elsewhere();
+        desk.registration.retry_at_next_hop();
         desk
     };
     let registered = || {

@@ -16,15 +16,15 @@ mod slot;
 use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, Value};
-use strowger_members::{Alive, Entry, Position, Reply, Request};
+use strowger_members::{Entry, LiveMember, Position, Reply, Request};
 use strowger_registrar::MemberId;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use self::nodes::{Node, Nodes};
-use crate::changes::{self, Kept};
-use crate::engine::{Engine, EngineError, has_failed};
-use crate::own::{FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PATIENCE, READ_ENTRIES};
+use crate::changes::{self, StoredChange};
+use crate::context::{ENGINE_TIMEOUT, EngineContext, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, READ_ENTRIES};
+use crate::engine::{Engine, EngineError, is_connection_lost};
 use crate::{EngineAddress, EngineKind};
 
 /// Keys that are read at once.
@@ -32,19 +32,19 @@ const READ_KEYS: usize = 1_000;
 /// Digits of the version before each change.
 const VERSION_LEN: usize = 16;
 /// How long the sign of life of a member lasts.
-const BEAT_LASTS: Duration = Duration::from_secs(10);
+const HEARTBEAT_TTL: Duration = Duration::from_secs(10);
 
 /// After how many beats the sentinels are asked whether the master is still the one.
-const BEATS_A_LOOK: u64 = 4;
+const HEARTBEATS_PER_CHECK: u64 = 4;
 
 /// A log as `XREAD` shows it.
 type Log = (String, Vec<(String, Vec<(String, Vec<u8>)>)>);
 /// Its last entry as `XREVRANGE` shows it.
-type Last = Vec<(String, Value)>;
+type LastEntry = Vec<(String, Value)>;
 
 /// What the members share.
 pub(crate) struct Redis {
-    own: Own,
+    own: EngineContext,
     kind: EngineKind,
     /// What commands go over, and what waits for something new: connections of its own, for they are blocked.
     commands: Mutex<Option<Nodes>>,
@@ -52,19 +52,19 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    pub(crate) fn new(own: Own, kind: EngineKind) -> Self {
+    pub(crate) fn new(own: EngineContext, kind: EngineKind) -> Self {
         Self { own, kind, commands: Mutex::new(None), follows: Mutex::new(None) }
     }
 
-    fn log_of(&self, member: MemberId) -> String {
+    fn log_key(&self, member: MemberId) -> String {
         format!("{{{}:{}}}:log", self.own.name, member.get())
     }
 
-    fn beat_of(&self, member: MemberId) -> String {
+    fn heartbeat_key(&self, member: MemberId) -> String {
         format!("{{{}:{}}}:beat", self.own.name, member.get())
     }
 
-    fn members(&self) -> String {
+    fn members_key(&self) -> String {
         format!("{{{}}}:members", self.own.name)
     }
 
@@ -79,7 +79,7 @@ impl Redis {
     }
 
     async fn known_members(&self, nodes: &Nodes) -> Result<Vec<MemberId>, EngineError> {
-        let members = self.members();
+        let members = self.members_key();
         let mut pipeline = redis::pipe();
         pipeline.cmd("SADD").arg(&members).arg(self.own.member.get()).ignore();
         pipeline.cmd("SMEMBERS").arg(&members);
@@ -92,8 +92,9 @@ impl Redis {
         let ask = |pipeline: &mut Pipeline, log: &str| {
             pipeline.cmd("XREVRANGE").arg(log).arg("+").arg("-").arg("COUNT").arg(1);
         };
-        let last: Vec<(MemberId, Last)> = of_each(nodes, &members, &|member| self.log_of(member), &ask).await?;
-        let end = |(member, last): (MemberId, Last)| Some((member, position(&last.into_iter().next()?.0)?));
+        let last: Vec<(MemberId, LastEntry)> =
+            query_each(nodes, &members, &|member| self.log_key(member), &ask).await?;
+        let end = |(member, last): (MemberId, LastEntry)| Some((member, position(&last.into_iter().next()?.0)?));
         Ok(Reply::Ends(last.into_iter().filter_map(end).collect()))
     }
 
@@ -120,7 +121,7 @@ impl Redis {
         loop {
             let mut found = Vec::new();
             for one in from {
-                let node = nodes.of(&self.log_of(one.0))?;
+                let node = nodes.of(&self.log_key(one.0))?;
                 found.extend(self.new_entries(node, &[*one], None).await?);
             }
             if !found.is_empty() || Instant::now() >= end {
@@ -144,7 +145,7 @@ impl Redis {
         }
         command.arg("STREAMS");
         from.iter().for_each(|(member, _)| {
-            command.arg(self.log_of(*member));
+            command.arg(self.log_key(*member));
         });
         from.iter().for_each(|(_, at)| {
             command.arg(id(*at));
@@ -152,7 +153,7 @@ impl Redis {
         let (logs,): (Option<Vec<Log>>,) = node.query(&pipeline).await?;
         let mut found = Vec::new();
         for (key, entries) in logs.unwrap_or_default() {
-            let Some((member, _)) = from.iter().find(|(member, _)| self.log_of(*member) == key) else { continue };
+            let Some((member, _)) = from.iter().find(|(member, _)| self.log_key(*member) == key) else { continue };
             let entries: Option<Vec<Entry>> = entries
                 .into_iter()
                 .map(|(id, fields)| Entry::from_bytes(position(&id)?, &fields.into_iter().next()?.1))
@@ -163,7 +164,7 @@ impl Redis {
     }
 
     async fn append(&self, nodes: &Nodes, entry: &Entry) -> Result<Reply, EngineError> {
-        let (log, at) = (self.log_of(self.own.member), id(entry.position));
+        let (log, at) = (self.log_key(self.own.member), id(entry.position));
         let node = nodes.of(&log)?;
         let mut pipeline = redis::pipe();
         self.put(&mut pipeline, node, entry);
@@ -171,7 +172,7 @@ impl Redis {
         append.arg(LOG_ENTRIES).arg(entry.to_bytes());
         let (end,): (String,) = node.query(&pipeline).await?;
         if end != at {
-            let why = self.own.ends_elsewhere(position(&end).unwrap_or_default(), entry.after);
+            let why = self.own.log_mismatch(position(&end).unwrap_or_default(), entry.after);
             return Err(EngineError::Failed { engine: node.engine.clone(), why });
         }
         self.wait_for_replicas(node).await?;
@@ -180,13 +181,13 @@ impl Redis {
 
     /// The changes of an entry.
     fn put(&self, pipeline: &mut Pipeline, node: &Node, entry: &Entry) {
-        let newest = changes::of_entry(entry, self.own.longest);
+        let newest = changes::of_entry(entry, self.own.max_lifetime);
         let store_ms = self.own.store_ms();
         let command = pipeline.cmd("EVALSHA").arg(&node.scripts.put_newer).arg(newest.len());
         for contact in newest.keys() {
             command.arg(format!("{{{}:{}}}:c:{contact:016x}", self.own.name, self.own.member.get()));
         }
-        for Kept { version, until_ms, record } in newest.values() {
+        for StoredChange { version, until_ms, record } in newest.values() {
             let value = [format!("{:016x}", version.to_bits()).as_bytes(), record].concat();
             command.arg(value).arg(until_ms.saturating_sub(store_ms).max(1));
         }
@@ -199,7 +200,7 @@ impl Redis {
             return Ok(());
         }
         let mut pipeline = redis::pipe();
-        pipeline.cmd("WAIT").arg(self.own.replicas).arg(millis(PATIENCE / 2));
+        pipeline.cmd("WAIT").arg(self.own.replicas).arg(millis(ENGINE_TIMEOUT / 2));
         let (have,): (u64,) = node.query(&pipeline).await?;
         if have >= self.own.replicas.into() {
             return Ok(());
@@ -211,34 +212,34 @@ impl Redis {
         Err(EngineError::Failed { engine: node.engine.clone(), why })
     }
 
-    async fn beat(&self, nodes: &Nodes) -> Result<Reply, EngineError> {
+    async fn write_heartbeat(&self, nodes: &Nodes) -> Result<Reply, EngineError> {
         let members = self.known_members(nodes).await?;
         let ask = |pipeline: &mut Pipeline, key: &str| {
             pipeline.cmd("GET").arg(key);
         };
         let beats: Vec<(MemberId, Option<String>)> =
-            of_each(nodes, &members, &|member| self.beat_of(member), &ask).await?;
-        let (beat, key) = (self.own.next_beat(), self.beat_of(self.own.member));
+            query_each(nodes, &members, &|member| self.heartbeat_key(member), &ask).await?;
+        let (beat, key) = (self.own.next_heartbeat(), self.heartbeat_key(self.own.member));
         let value = format!("{} {} {} {}", beat, self.own.incarnation, self.own.address, self.own.key);
         let mut pipeline = redis::pipe();
-        pipeline.cmd("SET").arg(&key).arg(value).arg("PX").arg(millis(BEAT_LASTS)).ignore();
+        pipeline.cmd("SET").arg(&key).arg(value).arg("PX").arg(millis(HEARTBEAT_TTL)).ignore();
         let () = nodes.of(&key)?.query(&pipeline).await?;
-        if self.kind == EngineKind::RedisSentinel && beat % BEATS_A_LOOK == 0 {
-            self.look_for_another_master(nodes).await?;
+        if self.kind == EngineKind::RedisSentinel && beat % HEARTBEATS_PER_CHECK == 0 {
+            self.check_master(nodes).await?;
         }
         let alive = |(member, beat): (MemberId, Option<String>)| {
             let beat = beat?;
             let mut words = beat.split(' ');
             let (beat, incarnation) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             let address = words.next()?.parse().ok()?;
-            Some(Alive { member, incarnation, beat, address, key: words.next()?.to_owned() })
+            Some(LiveMember { member, incarnation, heartbeat: beat, address, key: words.next()?.to_owned() })
         };
-        Ok(Reply::Beat(beats.into_iter().filter_map(alive).collect()))
+        Ok(Reply::Heartbeats(beats.into_iter().filter_map(alive).collect()))
     }
 
     /// A master that was cut off may not know yet that it is none any more.
-    async fn look_for_another_master(&self, nodes: &Nodes) -> Result<(), EngineError> {
-        let (Ok(named), Some(node)) = (nodes::ask_sentinels(&self.own.engines).await, nodes.only()) else {
+    async fn check_master(&self, nodes: &Nodes) -> Result<(), EngineError> {
+        let (Ok(named), Some(node)) = (nodes::query_sentinels(&self.own.engines).await, nodes.only()) else {
             return Ok(());
         };
         if named.authority == node.engine {
@@ -248,31 +249,31 @@ impl Redis {
         Err(EngineError::Failed { engine: node.engine.clone(), why })
     }
 
-    async fn ask(&self, nodes: &Nodes, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+    async fn execute_on(&self, nodes: &Nodes, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         match request {
             Request::Ends => self.ends(nodes).await,
             Request::ReadAll => self.read_all(nodes, show).await,
             Request::Follow(from) => self.follow(nodes, from).await,
             Request::Append(entry) => self.append(nodes, entry).await,
-            Request::Beat => self.beat(nodes).await,
+            Request::Heartbeat => self.write_heartbeat(nodes).await,
         }
     }
 }
 
 impl Engine for Redis {
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         let slot = if matches!(request, Request::Follow(_)) { &self.follows } else { &self.commands };
         let nodes = self.nodes(slot).await?;
-        let reply = self.ask(&nodes, request, show).await;
-        if has_failed(&reply) {
-            self.own.give_up(nodes.epoch);
+        let reply = self.execute_on(&nodes, request, show).await;
+        if is_connection_lost(&reply) {
+            self.own.invalidate(nodes.epoch);
         }
         reply
     }
 }
 
 /// What the servers answer to the same question about each member, asked at once of each server.
-async fn of_each<T: FromRedisValue>(
+async fn query_each<T: FromRedisValue>(
     nodes: &Nodes,
     members: &[MemberId],
     key_of: &dyn Fn(MemberId) -> String,
@@ -328,7 +329,7 @@ async fn read_more(
 }
 
 /// Whether the servers can be connected to.
-pub(crate) async fn try_to(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
+pub(crate) async fn check(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
     Nodes::connect(kind, engines, 0).await.map(drop)
 }
 

@@ -8,12 +8,12 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, Pipel
 use tokio::task::JoinSet;
 
 use super::slot;
+use crate::context::ENGINE_TIMEOUT;
 use crate::engine::EngineError;
-use crate::own::PATIENCE;
 use crate::{EngineAddress, EngineKind};
 
 /// How long a sentinel may take to answer.
-const SENTINEL_PATIENCE: Duration = Duration::from_secs(1);
+const SENTINEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Puts each change that is newer than what is there, or another one of the same version, by the digits that both begin with.
 const PUT_NEWER: &str = "
@@ -59,7 +59,7 @@ impl Nodes {
     pub(super) async fn connect(kind: EngineKind, engines: &[EngineAddress], epoch: u64) -> Result<Self, EngineError> {
         let all = match kind {
             EngineKind::RedisCluster => masters_of_cluster(engines).await,
-            EngineKind::RedisSentinel => named_by_sentinels(engines).await.map(|node| vec![node]),
+            EngineKind::RedisSentinel => connect_by_sentinels(engines).await.map(|node| vec![node]),
             EngineKind::Redis | EngineKind::Postgres | EngineKind::MariaDb => {
                 first_master(engines).await.map(|node| vec![node])
             }
@@ -95,11 +95,11 @@ impl Node {
 }
 
 /// Where the master is, by the first sentinel that answers.
-pub(super) async fn ask_sentinels(sentinels: &[EngineAddress]) -> Result<EngineAddress, String> {
+pub(super) async fn query_sentinels(sentinels: &[EngineAddress]) -> Result<EngineAddress, String> {
     let mut asked = JoinSet::new();
     for sentinel in sentinels.iter().cloned() {
         asked.spawn_local(async move {
-            let answer = tokio::time::timeout(SENTINEL_PATIENCE, ask_sentinel(&sentinel)).await;
+            let answer = tokio::time::timeout(SENTINEL_TIMEOUT, query_sentinel(&sentinel)).await;
             let answer = answer.unwrap_or_else(|_| Err("it does not answer".to_owned()));
             answer.map_err(|why| format!("the sentinel {}: {why}", sentinel.authority))
         });
@@ -114,7 +114,7 @@ pub(super) async fn ask_sentinels(sentinels: &[EngineAddress]) -> Result<EngineA
     Err(why.join("; "))
 }
 
-async fn ask_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String> {
+async fn query_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String> {
     let (name, database) = sentinel.database.split_once('/').unwrap_or((&sentinel.database, ""));
     // Its own password, where it has one, is that of the servers.
     let open = EngineAddress { password: None, database: String::new(), ..sentinel.clone() };
@@ -131,8 +131,8 @@ async fn ask_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String>
     Ok(EngineAddress { authority, password: sentinel.password.clone(), database: database.to_owned() })
 }
 
-async fn named_by_sentinels(sentinels: &[EngineAddress]) -> Result<Node, String> {
-    let address = ask_sentinels(sentinels).await?;
+async fn connect_by_sentinels(sentinels: &[EngineAddress]) -> Result<Node, String> {
+    let address = query_sentinels(sentinels).await?;
     let node = connect_to_master(&address).await;
     node.map_err(|why| format!("{}, which the sentinels name: {why}", address.authority))
 }
@@ -222,8 +222,9 @@ async fn slots(connection: &mut MultiplexedConnection) -> Result<Vec<(u16, u16, 
 async fn open_connection(address: &EngineAddress) -> Result<MultiplexedConnection, String> {
     let said = |error: RedisError| error.to_string();
     let client = Client::open(info(address)?).map_err(said)?;
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ENGINE_TIMEOUT))
+        .set_response_timeout(Some(ENGINE_TIMEOUT));
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(said)
 }
 

@@ -122,7 +122,7 @@ impl Policy {
     /// Whether who weighs more gets more.
     #[must_use]
     pub fn heeds_weight(self) -> bool {
-        strowger_balancer::Policy::from(self).heeds_weight()
+        strowger_balancer::Policy::from(self).uses_weights()
     }
 
     /// Whether it goes by what the targets do at the moment.
@@ -392,7 +392,7 @@ impl Default for Probe {
 impl Probe {
     /// As the balancer is told.
     #[must_use]
-    pub fn told(&self) -> strowger_balancer::Probe {
+    pub fn to_balancer(&self) -> strowger_balancer::Probe {
         let Self { interval, timeout, down, up, accept } = self;
         let accept = accept.iter().map(|range| range.0).collect();
         strowger_balancer::Probe { interval: interval.0, timeout: timeout.0, down: *down, up: *up, accept }

@@ -32,7 +32,7 @@ pub struct Cluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
     /// What members are called that share registrations; others may use the same engine.
-    #[serde(default = "usual_name")]
+    #[serde(default = "default_name")]
     pub name: String,
     /// How many replicas of the engine must have a change before the engine counts as having it.
     #[serde(default)]
@@ -52,7 +52,7 @@ impl Cluster {
     }
 }
 
-fn usual_name() -> String {
+fn default_name() -> String {
     "strowger".to_owned()
 }
 

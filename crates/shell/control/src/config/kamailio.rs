@@ -16,7 +16,7 @@ pub struct Kamailio {
     pub flavor: Flavor,
     /// What is followed: users (the table subscriber) and gateways (the table dispatcher).
     #[serde(default = "all")]
-    pub follow: Vec<Followed>,
+    pub follow: Vec<FollowedTable>,
     /// Where that server takes requests, as sip:192.0.2.1:5060: those go there for users who are not registered here. Not given: they are
     /// answered 480.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ pub struct Kamailio {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
     /// What stands before the number of a dispatcher set in its name, as in set:dispatcher-1.
-    #[serde(default = "usual_prefix")]
+    #[serde(default = "default_prefix")]
     pub set_prefix: String,
     /// Whether tables of other versions are read than those that are known.
     #[serde(default)]
@@ -48,15 +48,15 @@ pub enum Flavor {
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 #[expect(missing_docs, reason = "`Kamailio::follow` says what they mean")]
-pub enum Followed {
+pub enum FollowedTable {
     Users,
     Gateways,
 }
 
-fn all() -> Vec<Followed> {
-    vec![Followed::Users, Followed::Gateways]
+fn all() -> Vec<FollowedTable> {
+    vec![FollowedTable::Users, FollowedTable::Gateways]
 }
 
-fn usual_prefix() -> String {
+fn default_prefix() -> String {
     "dispatcher-".to_owned()
 }

@@ -10,7 +10,7 @@ mod error;
 mod gateways;
 mod kamailio;
 mod lenient;
-mod machine;
+mod machine_warnings;
 mod overload;
 mod role;
 mod routing;
@@ -34,9 +34,9 @@ pub use cluster::{Cluster, Promise};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::{Fault, Source as Place};
-pub use gateways::Unreached;
+pub use gateways::UnreachableTarget;
 pub(crate) use gateways::share_of;
-pub use kamailio::{Flavor as KamailioFlavor, Followed, Kamailio};
+pub use kamailio::{Flavor as KamailioFlavor, FollowedTable, Kamailio};
 pub use overload::{Class, Overload};
 pub use role::{ConfigSource, Role};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
@@ -527,14 +527,14 @@ impl Config {
     fn of(self, wanted: ConfigSource<'_>) -> Result<Self, ConfigError> {
         let fault = |Fault { key, message }| ConfigError { file: None, line: None, key, message, others: Vec::new() };
         match wanted.member {
-            Some(name) if self.has_stages() => self.played_by(name).map_err(fault),
+            Some(name) if self.has_stages() => self.for_member(name).map_err(fault),
             Some(name) => {
                 let message = format!(
                     "--as {name}: the configuration is for one server, and has no [[first_stage]] or [[second_stage]]"
                 );
                 Err(fault(Fault::new("", message)))
             }
-            None if self.has_stages() => Ok(self.played_by(&role::host_name()).unwrap_or(self)),
+            None if self.has_stages() => Ok(self.for_member(&role::host_name()).unwrap_or(self)),
             None => Ok(self),
         }
     }

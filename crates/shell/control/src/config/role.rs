@@ -9,7 +9,7 @@ use super::balancing::{Balancer, Key, Policy};
 use super::cluster::Cluster;
 use super::error::Fault;
 use super::stages::{FirstStage, SecondStage, StageMember};
-use super::values::{Listen, Share, StoreUrl, Target, TargetSource};
+use super::values::{Listen, StoreUrl, Target, TargetSource, WeightedTarget};
 use super::{Auth, Cdr, Config, Mode, OneOrMany, Store};
 
 /// Which configuration is meant: a file, and of one that serves several servers who reads it.
@@ -59,7 +59,7 @@ impl Config {
     }
 
     /// What this is for the server of that name.
-    pub(super) fn played_by(&self, name: &str) -> Result<Self, Fault> {
+    pub(super) fn for_member(&self, name: &str) -> Result<Self, Fault> {
         let numbered = name.rsplit_once('-').and_then(|(front, number)| Some((front, number.parse::<u16>().ok()?)));
         for server in &self.first_stage {
             let is_one_of = server.address.is_none() && numbered.is_some_and(|(front, _)| front == server.name);
@@ -157,7 +157,12 @@ impl Config {
 impl SecondStage {
     fn balancer(&self) -> Balancer {
         let of = |member: &StageMember| {
-            TargetSource::Target(Share { target: Target::at(member.address), priority: 1, weight: 1, capacity: None })
+            TargetSource::Target(WeightedTarget {
+                target: Target::at(member.address),
+                priority: 1,
+                weight: 1,
+                capacity: None,
+            })
         };
         Balancer {
             name: self.name.clone(),
@@ -180,7 +185,7 @@ impl Config {
     ///
     /// # Errors
     /// Some would be looked for where they never were, and their calls would fail until they register again.
-    pub fn follows(&self, old: &Self) -> Result<(), String> {
+    pub fn check_successor(&self, old: &Self) -> Result<(), String> {
         let clusters = |config: &Self| -> Vec<(String, u16)> {
             config.second_stage.iter().map(|cluster| (cluster.name.clone(), cluster.weight)).collect()
         };

@@ -10,7 +10,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{
-    CountryCode, Destination, Dialled, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
+    CountryCode, Destination, DialString, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
     Target, TargetOrSet, UserPart,
 };
 use super::{Class, Span};
@@ -220,7 +220,7 @@ pub struct Rewrite {
     /// How many characters go, a plus counted.
     pub strip: u8,
     /// What comes before the rest, in place of a plus.
-    pub prefix: Dialled,
+    pub prefix: DialString,
     /// The country whose numbers are dialled, as "49", or a table with country, national_prefix ("0"),
     /// international_prefix ("00") and plus (whether the result begins with +).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -233,9 +233,9 @@ pub struct Country {
     /// Its code.
     pub country: CountryCode,
     /// What is dialled before an area code.
-    pub national_prefix: Dialled,
+    pub national_prefix: DialString,
     /// What is dialled before a country's code.
-    pub international_prefix: Dialled,
+    pub international_prefix: DialString,
     /// Whether the result begins with +.
     pub plus: bool,
 }
@@ -248,16 +248,16 @@ struct CountryTable {
     /// The country's code.
     country: CountryCode,
     /// What is dialled before an area code; "" where there is nothing.
-    national_prefix: Option<Dialled>,
+    national_prefix: Option<DialString>,
     /// What is dialled before a country's code.
-    international_prefix: Option<Dialled>,
+    international_prefix: Option<DialString>,
     /// Whether the result begins with +.
     plus: Option<bool>,
 }
 
 impl From<CountryTable> for Country {
     fn from(table: CountryTable) -> Self {
-        let dialled = |given: Option<Dialled>, usual: &str| given.unwrap_or_else(|| Dialled(usual.to_owned()));
+        let dialled = |given: Option<DialString>, usual: &str| given.unwrap_or_else(|| DialString(usual.to_owned()));
         Self {
             country: table.country,
             national_prefix: dialled(table.national_prefix, "0"),

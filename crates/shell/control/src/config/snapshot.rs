@@ -64,17 +64,17 @@ impl Config {
             proxy: self.proxy_policy(),
             timing: strowger_transaction::Timing { t1: self.timers.t1.0, t2: self.timers.t2.0, t4: self.timers.t4.0 },
             routes: self.routes(directory.gateways(), sets),
-            elsewhere: self.elsewhere(),
+            fallback_route: self.fallback_route(),
             clusters: self.clusters(sets),
             siblings: self.role.as_ref().map(|role| role.siblings.clone()).unwrap_or_default(),
             trunks: self.trunks(),
-            unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
-            follow_calls: !self.is_first_stage(),
+            unrouted_status: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
+            track_calls: !self.is_first_stage(),
             record_calls: self.cdr.file.is_some() || !self.cdr.database.is_any(),
             directory,
-            limits: Limits::MOST,
-            draining: false,
-            shared_keys: self.server.key_file.is_some() || self.role.is_some(),
+            limits: Limits::MAX,
+            is_draining: false,
+            has_shared_keys: self.server.key_file.is_some() || self.role.is_some(),
         }
     }
 

@@ -34,7 +34,7 @@ pub struct SecondStage {
     /// What the cluster is called. Its users are chosen by its name, so it keeps it.
     pub name: String,
     /// Its share of the users is its weight among those of all clusters. 0: nobody.
-    #[serde(default = "usual_weight")]
+    #[serde(default = "default_weight")]
     pub weight: u16,
     /// The weight that it had before, where that has changed: who has not registered since is asked for where he was. 0: it is new. It may
     /// go when registrar.expires.max has passed since.
@@ -58,7 +58,7 @@ pub struct SecondStage {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetSource>,
     /// How the other servers look whether its members are alive, as balancer.probe.
-    #[serde(default = "usual_probe")]
+    #[serde(default = "default_probe")]
     pub probe: Probing,
 }
 
@@ -79,12 +79,12 @@ pub struct StageMember {
     pub peer: Option<SocketAddr>,
 }
 
-fn usual_weight() -> u16 {
+fn default_weight() -> u16 {
     WEIGHT
 }
 
 /// Often enough that a member that dies is left out within a second.
-fn usual_probe() -> Probing {
+fn default_probe() -> Probing {
     Probing(Some(Probe { interval: Span::from_millis(250), timeout: Span::from_millis(250), ..Probe::default() }))
 }
 

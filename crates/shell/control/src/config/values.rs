@@ -29,11 +29,11 @@ use crate::dns::DnsConfig;
 pub use affinity::Affinity;
 pub use engine::{EngineKind, EngineUrl};
 pub use host::{DnsName, HostName};
-pub use list::{Listed, Methods, OneOrMany};
+pub use list::{ListItem, Methods, OneOrMany};
 pub use password::Password;
 pub use record_name::RecordName;
 pub use set::{SetName, TargetOrSet};
-pub use source::{ListName, ServiceName, Share, TargetSource};
+pub use source::{ListName, ServiceName, TargetSource, WeightedTarget};
 pub use spin::Spin;
 pub use status::StatusRange;
 pub use target::{Destination, Target};
@@ -430,9 +430,9 @@ impl fmt::Display for UserPart {
 
 /// What is dialled: digits, `+`, `*`; perhaps nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dialled(pub String);
+pub struct DialString(pub String);
 
-impl FromStr for Dialled {
+impl FromStr for DialString {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -443,7 +443,7 @@ impl FromStr for Dialled {
     }
 }
 
-impl fmt::Display for Dialled {
+impl fmt::Display for DialString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -535,7 +535,7 @@ text_values! {
     RecordName, "a name of the DNS in quotes, as \"_sip._udp.example.com\"";
     Prefix, "the beginning of a number in quotes, as \"+4930\"";
     UserPart, "the user part of a SIP URI in quotes, as \"4930123\"";
-    Dialled, "digits in quotes, as \"00\"";
+    DialString, "digits in quotes, as \"00\"";
     CountryCode, "a country's code in quotes, as \"49\"";
     StatusRange, "a status, a class or a range in quotes, as \"200\", \"4xx\" or \"200-299\"";
 }

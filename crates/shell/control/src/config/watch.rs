@@ -22,16 +22,16 @@ pub struct Watch {
     /// The file of the key that updates are signed with, as tsig-keygen of BIND writes it.
     pub key_file: PathBuf,
     /// How long others may keep the records.
-    #[serde(default = "usual_ttl")]
+    #[serde(default = "default_ttl")]
     pub ttl: Span,
     /// How servers are asked for their health by OPTIONS: a table with interval, timeout, down, up and accept.
     #[serde(default)]
     pub probe: Probe,
     /// How long the name server may take for an answer.
-    #[serde(default = "usual_timeout")]
+    #[serde(default = "default_timeout")]
     pub timeout: Span,
     /// How often the zone is looked at where no server dies or comes back.
-    #[serde(default = "usual_refresh")]
+    #[serde(default = "default_refresh")]
     pub refresh: Span,
     /// The records.
     #[serde(rename = "record")]
@@ -48,14 +48,14 @@ pub struct WatchedRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<RecordName>,
     /// The server's port.
-    #[serde(default = "usual_port")]
+    #[serde(default = "default_port")]
     #[schemars(range(min = 1))]
     pub port: u16,
     /// Of SRV records: those of a lower one are used first.
     #[serde(default)]
     pub priority: u16,
     /// Of SRV records: the share among those of the same priority.
-    #[serde(default = "usual_weight")]
+    #[serde(default = "default_weight")]
     pub weight: u16,
     /// The server's address. Beside an SRV record it is put into the zone as the target's, and stays there. Not given: the
     /// target's address is somebody else's to keep, and probe is given.
@@ -77,22 +77,22 @@ impl WatchedRecord {
     }
 }
 
-const fn usual_ttl() -> Span {
+const fn default_ttl() -> Span {
     Span::from_secs(30)
 }
 
-const fn usual_timeout() -> Span {
+const fn default_timeout() -> Span {
     Span::from_secs(2)
 }
 
-const fn usual_refresh() -> Span {
+const fn default_refresh() -> Span {
     Span::from_secs(60)
 }
 
-const fn usual_port() -> u16 {
+const fn default_port() -> u16 {
     5060
 }
 
-const fn usual_weight() -> u16 {
+const fn default_weight() -> u16 {
     1
 }

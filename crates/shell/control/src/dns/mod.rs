@@ -3,8 +3,8 @@
 //! [`DnsResolver::ask`] takes a question and a function for its answer. Equal questions that are asked while one of them is
 //! under way share its look-ups. There is no cache here: that is [`strowger_locate::Names`], which the workers read themselves.
 
-mod desk;
 mod records;
+mod resolver_loop;
 mod rfc3263;
 #[cfg(test)]
 mod tests;
@@ -19,11 +19,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Failure, Question};
+use strowger_locate::{LocateError, LocateQuery, LocateResult};
 use tokio::sync::mpsc;
 
-use desk::{ConfigSource, Desk, Request};
 use records::Hickory;
+use resolver_loop::{LookupReply, Request, ResolverLoop};
 
 /// Questions that wait to be taken up by the resolver's thread at most; further ones are answered [`Failure::NoAnswer`] at once.
 pub const MAX_QUEUED: usize = 4_096;
@@ -32,14 +32,14 @@ pub const MAX_QUEUED: usize = 4_096;
 pub const MAX_WAITING: usize = 65_536;
 
 /// Questions that are under way at the same time at most, each with a few sockets; others wait for them, within their time.
-pub const MAX_UNDER_WAY: usize = 128;
+pub const MAX_IN_FLIGHT: usize = 128;
 
 /// The port of name servers.
 const DNS_PORT: u16 = 53;
 
 /// What takes an answer: it, and how long it may be kept (by its TTLs; unclamped). Runs on the resolver's thread, or on the
 /// asker's own where the resolver takes no more, so it must not block.
-pub type Reply = Box<dyn FnOnce(Answer, Duration) + Send>;
+pub type Reply = Box<dyn FnOnce(LocateResult, Duration) + Send>;
 
 /// One server of a service, as its SRV record has it (RFC 2782), or one address of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Server {
 }
 
 /// The servers of a domain, all that the preferred transport has, or the addresses of a host; at least one.
-pub type ServersAnswer = Result<Vec<Server>, Failure>;
+pub type ServersAnswer = Result<Vec<Server>, LocateError>;
 
 /// What takes such an answer; as [`Reply`]. It is dropped where the resolver ends.
 pub type ServersReply = Box<dyn FnOnce(ServersAnswer, Duration) + Send>;
@@ -162,7 +162,7 @@ struct Counters {
 
 /// Whom the resolver asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum NameServers {
     /// These servers, as configured.
     Configured(Vec<SocketAddr>),
     /// These, as the system's file says.
@@ -171,7 +171,7 @@ pub enum Source {
     Nobody(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for NameServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |servers: &[SocketAddr]| servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match self {
@@ -187,7 +187,7 @@ pub struct DnsResolver {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
-    source: Source,
+    source: NameServers,
 }
 
 impl DnsResolver {
@@ -200,38 +200,38 @@ impl DnsResolver {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (records, source) = Hickory::new(config)?;
         match &source {
-            Source::Nobody(reason) => tracing::warn!(%reason, "no name server: host names cannot be located"),
+            NameServers::Nobody(reason) => tracing::warn!(%reason, "no name server: host names cannot be located"),
             source => tracing::info!(%source, "name servers"),
         }
         let (requests, queue) = mpsc::channel(MAX_QUEUED);
         let counters = Arc::new(Counters::default());
-        let desk = Desk::new(records, config, Arc::clone(&counters));
+        let desk = ResolverLoop::new(records, config, Arc::clone(&counters));
         let thread = thread::Builder::new().name("dns".to_owned()).spawn(move || runtime.block_on(desk.run(queue)))?;
         Ok(Self { requests: Some(requests), thread: Some(thread), counters, source })
     }
 
     /// Has `question` answered: `reply` is called once, within the configured time. Never blocks; where too many wait
     /// already, `reply` is called with [`Failure::NoAnswer`] before this returns.
-    pub fn ask(&self, question: Question, reply: Reply) {
-        if !question.is_askable() {
+    pub fn ask(&self, question: LocateQuery, reply: Reply) {
+        if !question.is_valid_name() {
             // So no queue holds more than names.
             self.counters.asked.fetch_add(1, Ordering::Relaxed);
             self.counters.missing.fetch_add(1, Ordering::Relaxed);
-            return reply(Err(Failure::NoSuchName), Duration::ZERO);
+            return reply(Err(LocateError::NoSuchName), Duration::ZERO);
         }
-        self.request(Request { question, wanted: ConfigSource::Places(reply) });
+        self.request(Request { question, reply: LookupReply::Location(reply) });
     }
 
     /// Has it answered which servers the SRV records of the question's domain name: those of its transport, else of the one
     /// that NAPTR records or we prefer. `reply` is called as with [`ask`](Self::ask).
-    pub fn ask_for_servers(&self, question: Question, reply: ServersReply) {
-        self.request(Request { question, wanted: ConfigSource::Servers(reply) });
+    pub fn ask_for_servers(&self, question: LocateQuery, reply: ServersReply) {
+        self.request(Request { question, reply: LookupReply::Servers(reply) });
     }
 
     /// Has it answered which addresses the question's host has, each as a server of its own at the question's port. `reply` is
     /// called as with [`ask`](Self::ask).
-    pub fn ask_for_addresses(&self, question: Question, reply: ServersReply) {
-        self.request(Request { question, wanted: ConfigSource::Addresses(reply) });
+    pub fn ask_for_addresses(&self, question: LocateQuery, reply: ServersReply) {
+        self.request(Request { question, reply: LookupReply::Addresses(reply) });
     }
 
     fn request(&self, request: Request) {
@@ -240,13 +240,13 @@ impl DnsResolver {
         if let Err(error) = requests.try_send(request) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             let (mpsc::error::TrySendError::Full(request) | mpsc::error::TrySendError::Closed(request)) = error;
-            request.wanted.refuse();
+            request.reply.refuse();
         }
     }
 
     /// Whom it asks, for the start's message.
     #[must_use]
-    pub const fn source(&self) -> &Source {
+    pub const fn source(&self) -> &NameServers {
         &self.source
     }
 

@@ -11,10 +11,10 @@ use std::time::Duration;
 use hickory_resolver::proto::rr::rdata::{NAPTR, SRV};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Candidate, Failure, Hop, Located, MAX_HOPS, Question};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateQuery, LocateResult, MAX_HOPS};
 use tokio::time::{Instant, timeout_at};
 
-use super::records::{Found, Lacking, Records};
+use super::records::{RecordAnswer, RecordError, RecordLookup};
 use super::{Reach, Server, ServersAnswer};
 
 /// NAPTR records that are followed at most.
@@ -30,7 +30,7 @@ const MAX_ADDRESSES: usize = strowger_balancer::MAX_MEMBERS;
 const PARTIAL_TTL: Duration = Duration::from_secs(10);
 
 /// How long it is kept that something is no host name at all, or not for us: longer than any cache keeps it.
-const FOR_GOOD: Duration = Duration::from_secs(86_400);
+const PERMANENT_TTL: Duration = Duration::from_secs(86_400);
 
 /// The means to locate something.
 pub(super) struct Locator<R> {
@@ -41,12 +41,12 @@ pub(super) struct Locator<R> {
 }
 
 /// What is behind `question`, and how long that may be believed: the smallest TTL on the way.
-pub(super) async fn locate<R: Records>(locator: &Locator<R>, question: &Question) -> (Answer, Duration) {
+pub(super) async fn locate<R: RecordLookup>(locator: &Locator<R>, question: &LocateQuery) -> (LocateResult, Duration) {
     let allowed = allowed(question, locator.reach);
     let (Some(host), Some(&first)) = (host_name(&question.host), allowed.first()) else {
-        return (Err(Failure::NoSuchName), FOR_GOOD);
+        return (Err(LocateError::NoSuchName), PERMANENT_TTL);
     };
-    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let mut way = PendingLookup { locator, ttl: Duration::MAX, is_incomplete: false };
     //= rfc3263#4.2
     let candidates = if let Some(port) = question.port {
         way.at_host(&host, first, port).await
@@ -60,14 +60,17 @@ pub(super) async fn locate<R: Records>(locator: &Locator<R>, question: &Question
 
 /// The servers that SRV records name for the domain of `question`, by the transport that is preferred of those that have some,
 /// and how long that may be believed. None is left out: where a part of the answer is owed, there is no answer.
-pub(super) async fn servers<R: Records>(locator: &Locator<R>, question: &Question) -> (ServersAnswer, Duration) {
+pub(super) async fn servers<R: RecordLookup>(
+    locator: &Locator<R>,
+    question: &LocateQuery,
+) -> (ServersAnswer, Duration) {
     let allowed = allowed(question, locator.reach);
     let Some(host) = host_name(&question.host).filter(|_| !allowed.is_empty()) else {
-        return (Err(Failure::NoSuchName), FOR_GOOD);
+        return (Err(LocateError::NoSuchName), PERMANENT_TTL);
     };
-    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let mut way = PendingLookup { locator, ttl: Duration::MAX, is_incomplete: false };
     let services = way.services(&host, question, &allowed).await;
-    let targets = if way.owed { Targets::default() } else { way.srv(&services).await };
+    let targets = if way.is_incomplete { Targets::default() } else { way.srv(&services).await };
     let first = targets.list.first().map(|target| target.rank);
     let of_first = targets.list.into_iter().filter(|target| Some(target.rank) == first);
     let found: Vec<Server> = of_first.map(|Target { transport, srv, .. }| server(transport, &srv)).collect();
@@ -76,14 +79,17 @@ pub(super) async fn servers<R: Records>(locator: &Locator<R>, question: &Questio
 
 /// Every address of the host of `question` that this server reaches, each as a server of its own, and how long that may be
 /// believed. None is left out: where one family is owed, there is no answer.
-pub(super) async fn addresses<R: Records>(locator: &Locator<R>, question: &Question) -> (ServersAnswer, Duration) {
+pub(super) async fn addresses<R: RecordLookup>(
+    locator: &Locator<R>,
+    question: &LocateQuery,
+) -> (ServersAnswer, Duration) {
     let reach = locator.reach;
     let transport = question.transport.unwrap_or_default();
     let wanted = [true, false].map(|ipv6| reach.has(transport, ipv6));
     let Some(host) = host_name(&question.host).filter(|_| wanted != [false, false]) else {
-        return (Err(Failure::NoSuchName), FOR_GOOD);
+        return (Err(LocateError::NoSuchName), PERMANENT_TTL);
     };
-    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let mut way = PendingLookup { locator, ttl: Duration::MAX, is_incomplete: false };
     let all = way.addresses(vec![(&host, wanted)], MAX_ADDRESSES).await;
     let port = question.port.unwrap_or(transport.default_port());
     let reached = all.into_iter().flatten().filter(|address| is_one_host(*address));
@@ -105,8 +111,8 @@ fn server(transport: Transport, srv: &SRV) -> Server {
 }
 
 /// The transports that fit the URI and that we have, the preferred one first.
-fn allowed(question: &Question, reach: Reach) -> Vec<Transport> {
-    let fits = |transport: Transport| match (question.transport, question.secure) {
+fn allowed(question: &LocateQuery, reach: Reach) -> Vec<Transport> {
+    let fits = |transport: Transport| match (question.transport, question.is_secure) {
         (Some(Transport::Tcp | Transport::Tls), true) | (None, true) => transport == Transport::Tls,
         (Some(Transport::Ws | Transport::Wss), true) => transport == Transport::Wss,
         (Some(Transport::Udp), true) => false,
@@ -152,40 +158,40 @@ struct Targets {
 type Addresses = Vec<IpAddr>;
 
 /// One location under way.
-struct Way<'a, R> {
+struct PendingLookup<'a, R> {
     locator: &'a Locator<R>,
     /// The smallest TTL so far.
     ttl: Duration,
     /// Something was not answered.
-    owed: bool,
+    is_incomplete: bool,
 }
 
-impl<R: Records> Way<'_, R> {
-    fn finish(self, candidates: Vec<Candidate>) -> (Answer, Duration) {
-        let located = Located::new(candidates);
+impl<R: RecordLookup> PendingLookup<'_, R> {
+    fn finish(self, candidates: Vec<Candidate>) -> (LocateResult, Duration) {
+        let located = CandidateList::new(candidates);
         let ttl = if self.ttl == Duration::MAX { Duration::ZERO } else { self.ttl };
-        match (located.candidates.is_empty(), self.owed) {
+        match (located.candidates.is_empty(), self.is_incomplete) {
             (false, false) => (Ok(Arc::new(located)), ttl),
             (false, true) => (Ok(Arc::new(located)), ttl.min(PARTIAL_TTL)),
-            (true, false) => (Err(Failure::NoSuchName), ttl),
-            (true, true) => (Err(Failure::NoAnswer), Duration::ZERO),
+            (true, false) => (Err(LocateError::NoSuchName), ttl),
+            (true, true) => (Err(LocateError::NoAnswer), Duration::ZERO),
         }
     }
 
     /// All of `found`, or none of it where something is owed.
     fn answer(self, found: Vec<Server>) -> (ServersAnswer, Duration) {
         let ttl = if self.ttl == Duration::MAX { Duration::ZERO } else { self.ttl };
-        match (found.is_empty(), self.owed) {
-            (_, true) => (Err(Failure::NoAnswer), Duration::ZERO),
-            (true, false) => (Err(Failure::NoSuchName), ttl),
+        match (found.is_empty(), self.is_incomplete) {
+            (_, true) => (Err(LocateError::NoAnswer), Duration::ZERO),
+            (true, false) => (Err(LocateError::NoSuchName), ttl),
             (false, false) => (Ok(found), ttl),
         }
     }
 
     /// NAPTR, where the URI leaves the transport open, then SRV, then addresses (RFC 3263 §4.1, §4.2).
-    async fn by_services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Candidate> {
+    async fn by_services(&mut self, host: &Name, question: &LocateQuery, allowed: &[Transport]) -> Vec<Candidate> {
         let services = self.services(host, question, allowed).await;
-        if self.owed {
+        if self.is_incomplete {
             // Without knowing that there is no NAPTR record, whatever comes after is a guess at another server.
             return Vec::new();
         }
@@ -194,13 +200,15 @@ impl<R: Records> Way<'_, R> {
         targets.list.truncate(MAX_TARGETS);
         match (targets.any, transport.or(allowed.first().copied())) {
             //= rfc3263#4.2
-            (false, Some(transport)) if !self.owed => self.at_host(host, transport, transport.default_port()).await,
+            (false, Some(transport)) if !self.is_incomplete => {
+                self.at_host(host, transport, transport.default_port()).await
+            }
             _ => self.at_targets(&targets.list).await,
         }
     }
 
     /// The SRV names to ask for, the best first: those of NAPTR records, else one for each transport.
-    async fn services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Service> {
+    async fn services(&mut self, host: &Name, question: &LocateQuery, allowed: &[Transport]) -> Vec<Service> {
         //= rfc3263#4.1
         let found = if question.transport.is_none() { self.naptr(host, allowed).await } else { Vec::new() };
         if !found.is_empty() {
@@ -311,38 +319,44 @@ impl<R: Records> Way<'_, R> {
         all
     }
 
-    async fn ask(&mut self, name: &Name, kind: RecordType) -> Option<Found> {
+    async fn ask(&mut self, name: &Name, kind: RecordType) -> Option<RecordAnswer> {
         let answer = ask(self.locator, name, kind).await;
         self.take(answer)
     }
 
     /// Counts an answer's TTL in.
-    fn take(&mut self, answer: Result<Found, Lacking>) -> Option<Found> {
+    fn take(&mut self, answer: Result<RecordAnswer, RecordError>) -> Option<RecordAnswer> {
         match answer {
             Ok(found) => {
                 self.ttl = self.ttl.min(found.ttl);
                 return Some(found);
             }
-            Err(Lacking::None(ttl)) => self.ttl = self.ttl.min(ttl.unwrap_or(Duration::MAX)),
-            Err(Lacking::NotImplemented) => {}
-            Err(Lacking::NoAnswer) => self.owed = true,
+            Err(RecordError::None(ttl)) => self.ttl = self.ttl.min(ttl.unwrap_or(Duration::MAX)),
+            Err(RecordError::NotImplemented) => {}
+            Err(RecordError::NoAnswer) => self.is_incomplete = true,
         }
         None
     }
 }
 
 /// One look-up, which ends in time to make something of the others.
-async fn ask<R: Records>(locator: &Locator<R>, name: &Name, kind: RecordType) -> Result<Found, Lacking> {
-    timeout_at(locator.deadline, locator.records.ask(name.clone(), kind)).await.unwrap_or(Err(Lacking::NoAnswer))
+async fn ask<R: RecordLookup>(
+    locator: &Locator<R>,
+    name: &Name,
+    kind: RecordType,
+) -> Result<RecordAnswer, RecordError> {
+    timeout_at(locator.deadline, locator.records.look_up(name.clone(), kind))
+        .await
+        .unwrap_or(Err(RecordError::NoAnswer))
 }
 
 /// The SRV name of a transport at `host`; `None` where there is none: for WebSockets (RFC 7118 §10 uses no SRV), and for TLS
 /// unless the URI asks for it.
-fn service(host: &Name, transport: Transport, question: &Question) -> Option<Service> {
+fn service(host: &Name, transport: Transport, question: &LocateQuery) -> Option<Service> {
     let prefix = match transport {
         Transport::Udp => "_sip._udp",
         Transport::Tcp => "_sip._tcp",
-        Transport::Tls if question.secure || question.transport.is_some() => "_sips._tcp",
+        Transport::Tls if question.is_secure || question.transport.is_some() => "_sips._tcp",
         Transport::Tls | Transport::Ws | Transport::Wss => return None,
     };
     let mut name = Name::from_ascii(prefix).ok()?.append_domain(host).ok()?;

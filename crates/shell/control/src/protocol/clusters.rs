@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Other weights that are thought of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reweighing {
+pub struct WeightProposal {
     /// Names of clusters, and the weight that each would have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<(String, u16)>,

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use strowger_directory::{Gateway, Gateways};
 
-use crate::config::values::{DnsName, ListName, Share, Target, TargetSource};
+use crate::config::values::{DnsName, ListName, Target, TargetSource, WeightedTarget};
 use crate::config::{Balancer, Config, Policy};
 use crate::dns::Server;
 
-pub use services::{Learnt, Services};
+pub use services::{ServiceUpdate, Services};
 pub use sets::{TargetSet, TargetSets};
 
 /// The most targets of one balancer, of all its sources together.
@@ -25,32 +25,32 @@ const MAX_LIST: u64 = 1024 * 1024;
 
 /// Why targets cannot be used, with the key that names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct TargetError {
     /// The key, as `balancer[0].targets[1]`.
     pub key: String,
     /// What is wrong, and what to do about it.
     pub message: String,
 }
 
-impl Refused {
+impl TargetError {
     pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.message)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for TargetError {}
 
 /// A target as its source has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct TargetEntry {
     /// The target, with its share.
-    pub share: Share,
+    pub share: WeightedTarget,
     /// Whether new calls go there at all.
     pub enabled: bool,
     /// Who says so.
@@ -126,14 +126,14 @@ pub struct Changes {
 
 #[derive(Clone, Debug, Default)]
 struct Change {
-    added: Vec<Share>,
+    added: Vec<WeightedTarget>,
     /// By their URIs.
     removed: Vec<String>,
 }
 
 impl Changes {
     /// The balancer has this target too, or again.
-    pub fn add(&mut self, balancer: &str, share: Share) {
+    pub fn add(&mut self, balancer: &str, share: WeightedTarget) {
         let change = self.by_name.entry(balancer.to_owned()).or_default();
         change.removed.retain(|uri| *uri != share.target.uri);
         change.added.retain(|known| known.target.uri != share.target.uri);
@@ -157,7 +157,7 @@ impl Changes {
 }
 
 /// A target with its share, whether it is in service, and who says so.
-type Found = (Share, bool, Origin);
+type SourceTarget = (WeightedTarget, bool, Origin);
 
 /// Everything that targets come from beside the configuration.
 #[derive(Clone, Copy, Debug)]
@@ -177,10 +177,10 @@ impl Sources<'_> {
     ///
     /// # Errors
     /// One of its sources cannot be used; then none of it is.
-    pub fn targets(&self, index: usize, balancer: &Balancer) -> Result<Vec<Listed>, Refused> {
-        let mut all: Vec<Listed> = Vec::new();
+    pub fn targets(&self, index: usize, balancer: &Balancer) -> Result<Vec<TargetEntry>, TargetError> {
+        let mut all: Vec<TargetEntry> = Vec::new();
         let change = self.changes.by_name.get(&balancer.name);
-        let mut add = |new: Listed| {
+        let mut add = |new: TargetEntry| {
             let uri = &new.share.target.uri;
             let is_removed = change.is_some_and(|change| change.removed.contains(uri));
             if !is_removed && all.iter().all(|known| known.share.target.uri != *uri) {
@@ -190,33 +190,37 @@ impl Sources<'_> {
         for (place, source) in balancer.targets.iter().enumerate() {
             let found = self.of_source(source, balancer.policy);
             let key = || format!("balancer[{index}].targets[{place}]");
-            let found = found.map_err(|message| Refused::new(key(), message))?;
+            let found = found.map_err(|message| TargetError::new(key(), message))?;
             found
                 .into_iter()
-                .for_each(|(share, enabled, origin)| add(Listed { share, enabled, origin, place: Some(place) }));
+                .for_each(|(share, enabled, origin)| add(TargetEntry { share, enabled, origin, place: Some(place) }));
         }
         let added = change.into_iter().flat_map(|change| &change.added);
-        let listed =
-            |share: &Share| Listed { share: share.clone(), enabled: true, origin: Origin::Operator, place: None };
+        let listed = |share: &WeightedTarget| TargetEntry {
+            share: share.clone(),
+            enabled: true,
+            origin: Origin::Operator,
+            place: None,
+        };
         added.map(listed).for_each(&mut add);
         for (at, one) in all.iter().enumerate() {
             let target = &one.share.target;
             let mut others = all.iter().take(at).map(|other| &other.share.target);
-            if let Some(other) = others.find(|other| other.place == target.place) {
+            if let Some(other) = others.find(|other| other.next_hop == target.next_hop) {
                 // The same place in other words would get two shares, and be counted twice.
                 let message = format!("{target} leads where {other} does; remove one, or write both alike");
                 let place = one.place.map_or_else(String::new, |place| format!("[{place}]"));
-                return Err(Refused::new(format!("balancer[{index}].targets{place}"), message));
+                return Err(TargetError::new(format!("balancer[{index}].targets{place}"), message));
             }
         }
         if all.len() > MAX_TARGETS {
             let message = format!("has {} targets, more than {MAX_TARGETS}; shorten a list, or make two", all.len());
-            return Err(Refused::new(format!("balancer[{index}].targets"), message));
+            return Err(TargetError::new(format!("balancer[{index}].targets"), message));
         }
         Ok(all)
     }
 
-    fn of_source(&self, source: &TargetSource, policy: Policy) -> Result<Vec<Found>, String> {
+    fn of_source(&self, source: &TargetSource, policy: Policy) -> Result<Vec<SourceTarget>, String> {
         match source {
             TargetSource::Target(share) => Ok(vec![(share.clone(), true, Origin::Configuration)]),
             TargetSource::Set(name) => {
@@ -233,12 +237,12 @@ impl Sources<'_> {
         }
     }
 
-    fn of_dns(&self, name: &DnsName) -> Result<Vec<Found>, String> {
+    fn of_dns(&self, name: &DnsName) -> Result<Vec<SourceTarget>, String> {
         let servers = self.services.known(name).unwrap_or_default();
         servers.iter().map(|server| of_server(name, server)).collect()
     }
 
-    fn of_list(&self, name: &ListName, policy: Policy) -> Result<Vec<Found>, String> {
+    fn of_list(&self, name: &ListName, policy: Policy) -> Result<Vec<SourceTarget>, String> {
         let ListName { file, id } = name;
         let shown = file.display();
         let text = match self.lists.files.get(file) {
@@ -253,14 +257,14 @@ impl Sources<'_> {
             let target: Target = uri.parse().map_err(|why| format!("{shown}:{line}: {why}"))?;
             // There the highest is first, and no other algorithm than that by priority heeds it.
             let priority = if policy == Policy::Priority { highest - priority } else { 0 };
-            Ok((Share { target, priority, weight, capacity }, enabled, Origin::List(name.clone())))
+            Ok((WeightedTarget { target, priority, weight, capacity }, enabled, Origin::List(name.clone())))
         };
         destinations.into_iter().map(listed).collect()
     }
 
     /// What an operator should know of what is in use, with its key.
     #[must_use]
-    pub fn look(&self, config: &Config) -> Vec<String> {
+    pub fn warnings(&self, config: &Config) -> Vec<String> {
         let mut warnings = Vec::new();
         for (index, balancer) in config.balancers.iter().enumerate() {
             let is_cluster = config.second_stage.iter().any(|cluster| cluster.name == balancer.name);
@@ -275,9 +279,10 @@ impl Sources<'_> {
                 warnings.push(format!("{key}: every target is disabled: calls get 503 with Retry-After; enable one"));
             }
             warnings.extend(useless_weights(balancer.policy, &targets).map(|why| format!("{key}: {why}")));
-            let unreached = |target: &Listed| config.unreached(&target.share.target);
+            let unreached = |target: &TargetEntry| config.unreachable(&target.share.target);
             let is_reached = targets.iter().any(|target| unreached(target).is_none());
-            warnings.extend(targets.iter().filter_map(unreached).map(|why| format!("{key}: {}", why.told(is_reached))));
+            warnings
+                .extend(targets.iter().filter_map(unreached).map(|why| format!("{key}: {}", why.message(is_reached))));
         }
         warnings
     }
@@ -305,11 +310,13 @@ impl Sources<'_> {
 
 /// That of two that could be chosen one weighs more, where nobody looks at it. Who weighs nothing stands behind the others under
 /// every policy, and who has another priority too.
-fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
+fn useless_weights(policy: Policy, targets: &[TargetEntry]) -> Option<String> {
     let mut weighed = targets.iter().map(|target| &target.share).filter(|share| share.weight != 0);
-    let unlike = |one: &Share, other: &Share| one.priority == other.priority && one.weight != other.weight;
-    let heavier =
-        |share: &Share| targets.iter().map(|target| &target.share).find(|one| one.weight != 0 && unlike(one, share));
+    let unlike =
+        |one: &WeightedTarget, other: &WeightedTarget| one.priority == other.priority && one.weight != other.weight;
+    let heavier = |share: &WeightedTarget| {
+        targets.iter().map(|target| &target.share).find(|one| one.weight != 0 && unlike(one, share))
+    };
     let (first, other) = weighed.find_map(|share| Some((share.weight, heavier(share)?.weight)))?;
     if policy.heeds_weight() {
         return None;
@@ -323,13 +330,13 @@ fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
 }
 
 /// A server that the DNS names. The addresses of one that has a name are looked up when requests go there, as those of any name.
-fn of_server(name: &DnsName, server: &Server) -> Result<Found, String> {
+fn of_server(name: &DnsName, server: &Server) -> Result<SourceTarget, String> {
     let Server { host, port, transport, priority, weight } = server;
     let transport = match transport {
         strowger_foundation::Transport::Udp => "",
         _ => ";transport=tcp",
     };
     let target = format!("sip:{host}:{port}{transport}").parse()?;
-    let share = Share { target, priority: *priority, weight: *weight, capacity: None };
+    let share = WeightedTarget { target, priority: *priority, weight: *weight, capacity: None };
     Ok((share, true, Origin::Dns(name.clone())))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use strowger_locate::Failure;
+use strowger_locate::LocateError;
 
 use crate::config::Config;
 use crate::config::values::{DnsName, TargetSource};
@@ -31,18 +31,18 @@ struct Service {
     servers: Option<Vec<Server>>,
     /// When it is asked for next.
     due: Instant,
-    failing: Option<Failure>,
+    failing: Option<LocateError>,
 }
 
 /// What an answer changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Learnt {
+pub enum ServiceUpdate {
     /// Nothing that anybody would want to know.
     Nothing,
     /// The servers are others than before.
     Servers,
     /// There is no answer any more, or none that names a server; what was known stays.
-    Failing(Failure),
+    Failing(LocateError),
     /// There is an answer again, and it is the same.
     Recovered,
 }
@@ -81,8 +81,14 @@ impl Services {
     }
 
     /// The DNS has answered, for so long. What it says of a name that is not followed any more is nothing.
-    pub fn handle_answer(&mut self, now: Instant, name: &DnsName, answer: ServersAnswer, ttl: Duration) -> Learnt {
-        let Some(service) = self.by_name.get_mut(&name.to_string()) else { return Learnt::Nothing };
+    pub fn handle_answer(
+        &mut self,
+        now: Instant,
+        name: &DnsName,
+        answer: ServersAnswer,
+        ttl: Duration,
+    ) -> ServiceUpdate {
+        let Some(service) = self.by_name.get_mut(&name.to_string()) else { return ServiceUpdate::Nothing };
         match answer {
             Ok(mut servers) => {
                 servers.sort_by(|a, b| (a.priority, &a.host, a.port).cmp(&(b.priority, &b.host, b.port)));
@@ -91,14 +97,14 @@ impl Services {
                 let was_failing = service.failing.take().is_some();
                 if service.servers.as_ref() != Some(&servers) {
                     service.servers = Some(servers);
-                    return Learnt::Servers;
+                    return ServiceUpdate::Servers;
                 }
-                if was_failing { Learnt::Recovered } else { Learnt::Nothing }
+                if was_failing { ServiceUpdate::Recovered } else { ServiceUpdate::Nothing }
             }
             Err(failure) => {
                 service.due = now + RETRY;
                 let is_new = service.failing.replace(failure) != Some(failure);
-                if is_new { Learnt::Failing(failure) } else { Learnt::Nothing }
+                if is_new { ServiceUpdate::Failing(failure) } else { ServiceUpdate::Nothing }
             }
         }
     }
@@ -111,7 +117,7 @@ impl Services {
 
     /// Whether the last answer was none.
     #[must_use]
-    pub fn failing(&self, name: &DnsName) -> Option<Failure> {
+    pub fn failing(&self, name: &DnsName) -> Option<LocateError> {
         self.by_name.get(&name.to_string())?.failing
     }
 }
@@ -142,12 +148,12 @@ mod tests {
         assert_eq!(due.iter().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:a.example", "srv:b.example"]);
         assert!(services.due(start).is_empty(), "both are being asked for");
         let a = &due[0];
-        assert_eq!(services.handle_answer(start, a, Ok(vec![server("x"), server("w")]), TTL), Learnt::Servers);
+        assert_eq!(services.handle_answer(start, a, Ok(vec![server("x"), server("w")]), TTL), ServiceUpdate::Servers);
         assert_eq!(services.known(a).map(<[Server]>::len), Some(2));
         assert!(services.due(start + TTL - Duration::from_millis(1)).is_empty());
         assert_eq!(services.due(start + TTL).len(), 2, "and the other, whose answer was lost");
         let again = services.handle_answer(start + TTL, a, Ok(vec![server("w"), server("x")]), Duration::ZERO);
-        assert_eq!(again, Learnt::Nothing, "in another order");
+        assert_eq!(again, ServiceUpdate::Nothing, "in another order");
         assert!(
             services.due(start + TTL).is_empty(),
             "an answer that may not be kept is asked for seldom all the same"
@@ -162,14 +168,14 @@ mod tests {
         let a = services.due(now).remove(0);
         assert_eq!(services.unknown().count(), 1);
         services.handle_answer(now, &a, Ok(vec![server("x")]), TTL);
-        for failure in [Failure::NoAnswer, Failure::NoSuchName] {
-            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), Learnt::Failing(failure));
-            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), Learnt::Nothing, "told once");
+        for failure in [LocateError::NoAnswer, LocateError::NoSuchName] {
+            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), ServiceUpdate::Failing(failure));
+            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), ServiceUpdate::Nothing, "told once");
             assert_eq!(services.known(&a), Some(&[server("x")][..]));
         }
         assert_eq!(services.due(now + RETRY).len(), 1);
-        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("x")]), TTL), Learnt::Recovered);
-        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("y")]), TTL), Learnt::Servers);
+        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("x")]), TTL), ServiceUpdate::Recovered);
+        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("y")]), TTL), ServiceUpdate::Servers);
     }
 
     #[test]
@@ -183,6 +189,6 @@ mod tests {
         services.follow(&config(&["b.example", "c.example"]), now);
         assert!(services.known(&names[0]).is_none() && services.known(&names[1]).is_some());
         assert_eq!(services.unknown().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:c.example"]);
-        assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), Learnt::Nothing, "too late");
+        assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), ServiceUpdate::Nothing, "too late");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use strowger_balancer::{Member, Registry, Set, SetConfig, SlotLoads};
 use strowger_shard::RouteTarget;
 
-use super::{Listed, Origin, Refused, Sources};
+use super::{Origin, Sources, TargetEntry, TargetError};
 use crate::config::values::TargetSource;
 use crate::config::{Balancer, Config};
 
@@ -21,7 +21,7 @@ pub struct TargetSets {
 pub struct TargetSet {
     set: Arc<Set>,
     /// Where each member is.
-    places: Vec<RouteTarget>,
+    next_hops: Vec<RouteTarget>,
     /// Who named each member.
     origins: Vec<Origin>,
 }
@@ -30,12 +30,12 @@ impl TargetSets {
     /// The sets of `config`, with the targets of `registry` that there are already. One whose targets cannot be used is empty;
     /// why is told beside them.
     #[must_use]
-    pub fn build_all(config: &Config, sources: &Sources<'_>, registry: &Registry) -> (Self, Vec<Refused>) {
+    pub fn build_all(config: &Config, sources: &Sources<'_>, registry: &Registry) -> (Self, Vec<TargetError>) {
         let mut refused = Vec::new();
         let mut sets = Vec::new();
         for (index, balancer) in config.balancers.iter().enumerate() {
             let made = sources.targets(index, balancer).and_then(|listed| {
-                let fault = |message| Refused::new(format!("balancer[{index}].targets"), message);
+                let fault = |message| TargetError::new(format!("balancer[{index}].targets"), message);
                 TargetSet::new(balancer, &listed, registry).map_err(fault)
             });
             sets.extend(made.unwrap_or_else(|why| {
@@ -50,17 +50,17 @@ impl TargetSets {
     ///
     /// # Errors
     /// The first set whose targets cannot be used.
-    pub fn build(config: &Config, sources: &Sources<'_>, registry: &Registry) -> Result<Self, Refused> {
+    pub fn build(config: &Config, sources: &Sources<'_>, registry: &Registry) -> Result<Self, TargetError> {
         let (sets, refused) = Self::build_all(config, sources, registry);
         refused.into_iter().next().map_or(Ok(sets), Err)
     }
 
     /// The sets that have no target, with the key of their targets and what to do.
     #[must_use]
-    pub fn empty(&self, config: &Config) -> Vec<Refused> {
+    pub fn empty(&self, config: &Config) -> Vec<TargetError> {
         let of = |(index, balancer): (usize, &Balancer)| {
             let key = || format!("balancer[{index}].targets");
-            self.of(&balancer.name).is_none().then(|| Refused::new(key(), balancer.emptiness()))
+            self.of(&balancer.name).is_none().then(|| TargetError::new(key(), balancer.emptiness()))
         };
         config.balancers.iter().enumerate().filter_map(of).collect()
     }
@@ -85,11 +85,11 @@ impl TargetSets {
 
 impl TargetSet {
     /// None where there is no target.
-    fn new(balancer: &Balancer, listed: &[Listed], registry: &Registry) -> Result<Option<Self>, String> {
+    fn new(balancer: &Balancer, listed: &[TargetEntry], registry: &Registry) -> Result<Option<Self>, String> {
         if listed.is_empty() {
             return Ok(None);
         }
-        let member = |listed: &Listed| {
+        let member = |listed: &TargetEntry| {
             let share = &listed.share;
             let uri = &share.target.uri;
             let target = registry.target(&balancer.name, uri.as_bytes()).map_err(|why| format!("{uri}: {why}"))?;
@@ -100,7 +100,7 @@ impl TargetSet {
         let set = Set::new(balancer.set_config(), members).map_err(|why| why.to_string())?;
         Ok(Some(Self {
             set: Arc::new(set),
-            places: listed.iter().map(|listed| crate::config::route_target(&listed.share)).collect(),
+            next_hops: listed.iter().map(|listed| crate::config::route_target(&listed.share)).collect(),
             origins: listed.iter().map(|listed| listed.origin.clone()).collect(),
         }))
     }
@@ -113,8 +113,8 @@ impl TargetSet {
 
     /// Where the members are, in their order.
     #[must_use]
-    pub fn places(&self) -> &[RouteTarget] {
-        &self.places
+    pub fn next_hops(&self) -> &[RouteTarget] {
+        &self.next_hops
     }
 
     /// Who named the members, in their order.
@@ -135,7 +135,7 @@ impl Balancer {
             slow_start: self.slow_start.0,
             failover_timeout: Some(self.failover_timeout.0),
             tries_down: self.tries_down,
-            probe: self.probe.0.as_ref().map(crate::config::Probe::told),
+            probe: self.probe.0.as_ref().map(crate::config::Probe::to_balancer),
         }
     }
 

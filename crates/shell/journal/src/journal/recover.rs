@@ -2,11 +2,11 @@
 
 use std::mem;
 
-use super::{Journal, Plan, Recovered, Writing, set_aside};
+use super::{Journal, RecoveryReport, SegmentLink, WriterState, quarantine};
 use crate::disk::{Disk, Operation};
-use crate::error::Fault;
-use crate::find::{Found, SET_ASIDE, UNFINISHED};
+use crate::error::DiskError;
 use crate::format::{HEADER, Header};
+use crate::inspect::{DAMAGED_SUFFIX, FolderContents, TEMP_SUFFIX};
 use crate::reader::{self, Segment, name_of};
 use crate::stamp::Stamp;
 
@@ -20,7 +20,7 @@ pub(super) struct Gap {
 
 /// What an opening could not do because nothing could be written.
 #[derive(Debug, Default)]
-pub(super) struct Untidy {
+pub(super) struct PendingCleanup {
     /// To be kept for a person.
     aside: Vec<u64>,
     /// To be removed when a newer header is durable.
@@ -29,13 +29,13 @@ pub(super) struct Untidy {
     tail: Option<u64>,
 }
 
-impl Untidy {
-    pub(super) fn new(found: &Found) -> Self {
+impl PendingCleanup {
+    pub(super) fn new(found: &FolderContents) -> Self {
         let tail = found.tail.map(|tail| (tail.header.number, tail.damaged));
         let damaged = tail.filter(|(_, damaged)| *damaged).map(|(number, _)| number);
         Self {
-            aside: found.set_aside.iter().copied().chain(damaged).collect(),
-            strays: found.strays.clone(),
+            aside: found.quarantined.iter().copied().chain(damaged).collect(),
+            strays: found.orphans.clone(),
             tail: tail.filter(|(_, damaged)| !damaged).map(|(number, _)| number),
         }
     }
@@ -51,14 +51,14 @@ impl<D: Disk> Journal<D> {
     ///
     /// # Errors
     /// The disk still refuses.
-    pub fn recover(&mut self, stamp: Stamp) -> Result<Recovered, Fault> {
-        let Writing::Refused(_, plan) = &self.writing else { return Ok(Recovered::default()) };
+    pub fn recover(&mut self, stamp: Stamp) -> Result<RecoveryReport, DiskError> {
+        let WriterState::Failed(_, plan) = &self.writer else { return Ok(RecoveryReport::default()) };
         let mut plan = *plan;
         match self.missing(&plan) {
             Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
                 plan = self.bridge(plan, &missing);
-                if let Writing::Refused(_, old) = &mut self.writing {
+                if let WriterState::Failed(_, old) = &mut self.writer {
                     *old = plan;
                 }
             }
@@ -68,15 +68,15 @@ impl<D: Disk> Journal<D> {
             return Err(self.refuse(fault, plan));
         }
         self.begin(stamp)?;
-        Ok(Recovered { lost: mem::take(&mut self.lost), kept_as: self.tidy_up_late() })
+        Ok(RecoveryReport { lost: mem::take(&mut self.lost), quarantined_as: self.clean_up_late() })
     }
 
     /// Segments that should be there and are not.
-    fn missing(&self, plan: &Plan) -> Result<Vec<u64>, Fault> {
+    fn missing(&self, plan: &SegmentLink) -> Result<Vec<u64>, DiskError> {
         let names = match self.disk.list() {
             Ok(names) => names,
             Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(cause) => return Err(Fault::new(&self.disk, Operation::List, "", &cause)),
+            Err(cause) => return Err(DiskError::new(&self.disk, Operation::List, "", &cause)),
         };
         // Only now: whoever removes a file says so before, and then it is not lost.
         let removed = self.removed();
@@ -93,7 +93,7 @@ impl<D: Disk> Journal<D> {
 
     /// Plans around what is missing: gaps in the places of lost files, so that what stands before and behind them counts. Of
     /// those before the oldest that is left one is enough, and none where none is left.
-    fn bridge(&mut self, plan: Plan, missing: &[u64]) -> Plan {
+    fn bridge(&mut self, plan: SegmentLink, missing: &[u64]) -> SegmentLink {
         self.lost.extend_from_slice(missing);
         let is_lost = |number: u64| missing.contains(&number);
         let removed = self.removed();
@@ -109,7 +109,7 @@ impl<D: Disk> Journal<D> {
             row.push(Segment { number, len: HEADER as u64 });
         }
         let Some(oldest) = row.iter().position(|segment| !is_lost(segment.number)) else {
-            return Plan { first_group: self.next_group, ..Plan::default() };
+            return SegmentLink { first_group: self.next_group, ..SegmentLink::default() };
         };
         let first = oldest.saturating_sub(1);
         let mut before = Segment { number: 0, len: 0 };
@@ -126,7 +126,7 @@ impl<D: Disk> Journal<D> {
         if !is_tail_lost {
             return plan;
         }
-        Plan {
+        SegmentLink {
             previous: before.number,
             previous_len: before.len,
             first_group: self.next_group,
@@ -135,14 +135,14 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn make_gaps(&mut self, stamp: Stamp) -> Result<(), Fault> {
+    fn make_gaps(&mut self, stamp: Stamp) -> Result<(), DiskError> {
         while let Some(&Gap { number, previous, previous_len }) = self.gaps.first() {
             let (store_id, first_group) = (self.settings.store_id, self.next_group);
             let header = Header { number, store_id, previous, previous_len, first_group, stamp, is_gap: true };
             let mut bytes = Vec::with_capacity(HEADER);
             header.write(&mut bytes);
             if let Err(fault) = self.make_file(number, &bytes) {
-                let _ = self.disk.remove(&format!("{}{UNFINISHED}", name_of(number)));
+                let _ = self.disk.remove(&format!("{}{TEMP_SUFFIX}", name_of(number)));
                 return Err(fault);
             }
             self.gaps.remove(0);
@@ -151,14 +151,14 @@ impl<D: Disk> Journal<D> {
     }
 
     /// A new segment stands behind what a faulty opening found. Where the damaged files are now.
-    fn tidy_up_late(&mut self) -> Vec<String> {
-        for number in mem::take(&mut self.untidy.strays) {
+    fn clean_up_late(&mut self) -> Vec<String> {
+        for number in mem::take(&mut self.pending_cleanup.strays) {
             let _ = reader::remove(&self.disk, &name_of(number));
         }
         let mut kept_as = Vec::new();
-        for number in mem::take(&mut self.untidy.aside) {
-            if set_aside(&self.disk, number, &mut []) {
-                kept_as.push(self.disk.path_of(&format!("{}{SET_ASIDE}", name_of(number))));
+        for number in mem::take(&mut self.pending_cleanup.aside) {
+            if quarantine(&self.disk, number, &mut []) {
+                kept_as.push(self.disk.path_of(&format!("{}{DAMAGED_SUFFIX}", name_of(number))));
             }
         }
         kept_as
@@ -166,13 +166,13 @@ impl<D: Disk> Journal<D> {
 
     /// Nothing is replayed any more.
     pub(super) fn remove_superseded(&mut self) {
-        let Some(number) = self.untidy.tail.take() else { return };
-        let counts = self.closed.iter().chain(&self.undead).any(|segment| segment.number == number);
-        match &self.writing {
-            Writing::Well(_) if !counts => drop(reader::remove(&self.disk, &name_of(number))),
-            Writing::Well(_) => {}
+        let Some(number) = self.pending_cleanup.tail.take() else { return };
+        let counts = self.closed.iter().chain(&self.unremoved).any(|segment| segment.number == number);
+        match &self.writer {
+            WriterState::Open(_) if !counts => drop(reader::remove(&self.disk, &name_of(number))),
+            WriterState::Open(_) => {}
             // It is carried over, or named, by the next segment.
-            Writing::Refused(..) => self.untidy.tail = Some(number),
+            WriterState::Failed(..) => self.pending_cleanup.tail = Some(number),
         }
     }
 }

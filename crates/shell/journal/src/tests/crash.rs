@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::planted::{BUGS, Bug, Planted, SUMS_IGNORED};
 use super::{EIO, ENOSPC, EROFS, at, record, settings};
 use crate::simulated::{Crash, Data, Failure, Names, SimDisk};
-use crate::{CommitError, Journal, Opened, Operation};
+use crate::{CommitError, Journal, JournalContents, Operation};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -36,7 +36,7 @@ fn script() -> Vec<Step> {
     script.extend([Fail(eio), Commit(1, 300), Reopen(None), Commit(1, 15)]);
     let folder = Failure::always(Operation::SyncFolder, EIO);
     script.extend([Fail(folder), Rotate, Recover, Recover, Heal, Recover, Commit(1, 60), Rotate, Rotate]);
-    script.extend([Step::Crash(Crash::Said(Data::Discarded, Names::Discarded)), Commit(1, 70), Commit(1, 71)]);
+    script.extend([Step::Crash(Crash::Exact(Data::Discarded, Names::Discarded)), Commit(1, 70), Commit(1, 71)]);
     script.extend([Step::Crash(Crash::Random(3)), Commit(2, 900)]);
     let read_only = Failure::always(Operation::Create, EROFS);
     script.extend([Reopen(Some(read_only)), Commit(1, 5), Recover, Heal, Recover, Commit(1, 6)]);
@@ -75,7 +75,7 @@ struct Owes {
 
 impl Owes {
     /// What is shown is what was confirmed, in that order, and the doubtful group whole or not at all.
-    fn check(&self, opened: &Opened, shown: &[Vec<u8>]) -> Result<(), String> {
+    fn check(&self, opened: &JournalContents, shown: &[Vec<u8>]) -> Result<(), String> {
         let all: Vec<_> = self.taken.iter().chain(shown).collect();
         let with_doubt = self.confirmed.iter().chain(self.doubt.iter().flatten());
         if let Some(loss) = opened.damage.iter().find(|damage| damage.is_loss()) {
@@ -93,7 +93,7 @@ impl Owes {
     }
 }
 
-type Shown = (Journal<Planted>, Opened, Vec<Vec<u8>>);
+type Shown = (Journal<Planted>, JournalContents, Vec<Vec<u8>>);
 
 fn try_open(disk: &SimDisk, bug: Bug, checkpointed: Option<u64>) -> Result<Shown, String> {
     let disk = Planted { disk: disk.clone(), bug };
@@ -227,7 +227,7 @@ fn check_end(disk: &SimDisk, bug: Bug, owes: &Owes) -> Result<(), String> {
     if let Some(fault) = journal.fault() {
         return Err(fault.to_string());
     }
-    let dark = disk.crash(Crash::Said(Data::Discarded, Names::Discarded));
+    let dark = disk.crash(Crash::Exact(Data::Discarded, Names::Discarded));
     let (_, opened, again) = try_open(&dark, bug, owes.checkpointed)?;
     let settled = Owes {
         confirmed: owes.taken.iter().chain(&shown).cloned().collect(),

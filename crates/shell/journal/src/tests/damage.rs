@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{STORE, at, commit, open, record, replayed, settings, shown};
-use crate::format::{Gathered, Header};
+use crate::format::{GroupBuffer, Header};
 use crate::simulated::SimDisk;
 use crate::{DamageKind, Journal, JournalError, Settings, Stamp};
 
@@ -191,7 +191,7 @@ fn header(first_group: u64) -> (Vec<u8>, u32) {
 }
 
 fn group(salt: u32, number: u64, records: &[&[u8]]) -> Vec<u8> {
-    let mut group = Gathered::new();
+    let mut group = GroupBuffer::new();
     records.iter().for_each(|record| group.push(record));
     group.seal(salt, number, &at(2)).to_vec()
 }

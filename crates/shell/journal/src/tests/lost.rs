@@ -2,7 +2,7 @@
 
 use super::{EIO, ENOSPC, EROFS, at, commit, open, record, replayed, settings};
 use crate::simulated::{Failure, SimDisk};
-use crate::{Checkpointed, DamageKind, Disk as _, Journal, Opened, Operation};
+use crate::{CheckpointPosition, DamageKind, Disk as _, Journal, JournalContents, Operation};
 
 /// Three segments with a record each, of which two are closed.
 fn three() -> (SimDisk, Journal<SimDisk>) {
@@ -28,7 +28,7 @@ fn fault(disk: &SimDisk, journal: &mut Journal<SimDisk>) {
     journal.commit(at(20)).expect_err("there is no room on the disk");
 }
 
-fn reopen(disk: &SimDisk, checkpointed: impl Into<Checkpointed>) -> (Vec<Vec<u8>>, Opened, SimDisk) {
+fn reopen(disk: &SimDisk, checkpointed: impl Into<CheckpointPosition>) -> (Vec<Vec<u8>>, JournalContents, SimDisk) {
     let disk = disk.restarted();
     let (journal, opened) = Journal::open(disk.clone(), settings(), checkpointed, |_| at(50)).expect("opens");
     (replayed(&journal, &opened), opened, disk)
@@ -130,11 +130,11 @@ fn a_crash_while_it_recovers_from_a_loss_costs_no_more() {
 fn an_unknown_checkpoint_reads_every_segment_that_is_there() {
     let (disk, mut journal) = three();
     journal.remove_through(1).expect("removed");
-    let (shown, opened, disk) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, disk) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!((shown, opened.damage), (vec![record(2, 100), record(3, 100)], vec![]));
-    let (shown, opened, _) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, _) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!((shown.len(), opened.damage), (2, vec![]));
-    let (shown, opened, _) = reopen(&SimDisk::new(), Checkpointed::Unknown);
+    let (shown, opened, _) = reopen(&SimDisk::new(), CheckpointPosition::Unknown);
     assert_eq!((shown.len(), opened.damage), (0, vec![]));
 }
 
@@ -143,7 +143,7 @@ fn with_an_unknown_checkpoint_an_older_file_that_came_back_is_no_state() {
     let (disk, _journal) = three();
     // Of two removals a loss of power has undone the first.
     disk.remove(&name(2)).expect("is there");
-    let (shown, opened, disk) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, disk) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!(shown, [record(3, 100)]);
     assert_eq!(opened.damage.iter().map(|damage| damage.segment).collect::<Vec<_>>(), [1]);
     assert!(disk.names().contains(&format!("{}.damaged", name(1))), "nothing is deleted on a guess");
@@ -155,7 +155,7 @@ fn an_unknown_checkpoint_does_not_excuse_damage() {
     let mut bytes = disk.contents(&name(2)).expect("is there");
     bytes[20] ^= 1;
     disk.put(&name(2), &bytes);
-    let (shown, opened, _) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, _) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!(shown, [record(1, 100)]);
     assert!(opened.damage.iter().any(|damage| damage.kind == DamageKind::Corrupt));
 }
@@ -165,7 +165,7 @@ fn what_an_unsettled_checkpoint_contains_stays_until_it_is_settled() {
     let (disk, _journal) = three();
     let disk = disk.restarted();
     let (mut journal, opened) =
-        Journal::open(disk.clone(), settings(), Checkpointed::Unsettled(2), |_| at(50)).expect("opens");
+        Journal::open(disk.clone(), settings(), CheckpointPosition::Unsettled(2), |_| at(50)).expect("opens");
     assert_eq!((replayed(&journal, &opened), &*opened.damage), (vec![record(3, 100)], &[][..]));
     commit(&mut journal, &[record(4, 100)], 51);
     assert_eq!(journal.status().segments, 3 + u64::from(journal.closed().len() == 1));
@@ -198,7 +198,7 @@ fn a_damaged_tail_is_kept_where_nothing_could_be_written_at_first() {
     disk.put(&name(3), &bytes);
     let disk = disk.restarted();
     // A whole group behind the damage, of a number that may be: the end of the tail is corrupt and not torn.
-    let is_corrupt = |opened: &Opened| opened.damage.iter().any(|damage| damage.kind == DamageKind::Corrupt);
+    let is_corrupt = |opened: &JournalContents| opened.damage.iter().any(|damage| damage.kind == DamageKind::Corrupt);
     let mut damaged = disk.contents(&name(2)).expect("is there");
     damaged[140] ^= 1;
     disk.put(&name(2), &damaged);
@@ -207,7 +207,7 @@ fn a_damaged_tail_is_kept_where_nothing_could_be_written_at_first() {
     assert!(is_corrupt(&opened) && journal.fault().is_some());
     disk.heal();
     let recovered = journal.recover(at(60)).expect("it can be written");
-    assert_eq!(recovered.kept_as.len(), 2, "{recovered:?}");
+    assert_eq!(recovered.quarantined_as.len(), 2, "{recovered:?}");
     assert_eq!(disk.contents(&format!("{}.damaged", name(2))), Some(damaged));
     assert_eq!(disk.contents(&format!("{}.damaged", name(3))), Some(bytes));
     // Who replays it meanwhile is not disturbed.

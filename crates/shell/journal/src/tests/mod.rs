@@ -8,7 +8,7 @@ mod lost;
 pub(crate) mod planted;
 
 use crate::simulated::SimDisk;
-use crate::{Disk, Journal, Opened, Settings, Stamp};
+use crate::{Disk, Journal, JournalContents, Settings, Stamp};
 
 const STORE: [u8; 16] = *b"the store of now";
 const EIO: i32 = 5;
@@ -32,11 +32,11 @@ fn record(number: u64, len: usize) -> Vec<u8> {
     record
 }
 
-fn open<D: Disk>(disk: D, checkpointed: Option<u64>) -> (Journal<D>, Opened) {
+fn open<D: Disk>(disk: D, checkpointed: Option<u64>) -> (Journal<D>, JournalContents) {
     Journal::open(disk, settings(), checkpointed, |last| at(last.map_or(1, |last| last.store_ms + 1))).expect("opens")
 }
 
-fn replayed<D: Disk>(journal: &Journal<D>, opened: &Opened) -> Vec<Vec<u8>> {
+fn replayed<D: Disk>(journal: &Journal<D>, opened: &JournalContents) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut reader = journal.reader();
     for &segment in &opened.segments {

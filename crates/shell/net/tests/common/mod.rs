@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use strowger_net::{BufferSizes, Flush, PeerError, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Flush, OrderingKey, PeerError, RecvBatch, SendBatch, UdpSocket};
 
 /// Far more than any machine needs, and the most that a failing test takes.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ impl End {
 
     pub(crate) fn commit(&mut self, peer: SocketAddr, bytes: &[u8]) {
         self.outbox.next_slot().extend_from_slice(bytes);
-        self.outbox.commit(peer, Strand::ALL);
+        self.outbox.commit(peer, OrderingKey::ALL);
     }
 
     pub(crate) fn send(&mut self) -> Flush {

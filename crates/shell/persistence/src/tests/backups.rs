@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use super::*;
-use crate::backup::{self, BackupError, BackupOrder};
+use crate::backup::{self, BackupError, BackupSpec};
 use strowger_journal::Folder;
 
-fn order(target: PathBuf) -> BackupOrder {
-    BackupOrder { target, overwrite: false, extra: vec![("server-key".to_owned(), b"abc".to_vec())] }
+fn order(target: PathBuf) -> BackupSpec {
+    BackupSpec { target, overwrite: false, extra: vec![("server-key".to_owned(), b"abc".to_vec())] }
 }
 
 #[test]
 fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 1 << 20;
     let server = site.start();
     for user in ["a", "b"] {
@@ -32,11 +32,11 @@ fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
 
 #[test]
 fn a_backup_that_would_lack_registrations_is_not_written() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let (good, new) = (site.folder.path().join("good.db"), site.folder.path().join("new.db"));
-    let over = |target: &Path| BackupOrder { overwrite: true, ..order(target.to_owned()) };
+    let over = |target: &Path| BackupSpec { overwrite: true, ..order(target.to_owned()) };
     server.engine.backup(over(&good)).wait().expect("written");
     let before = fs::read(&good).expect("there");
     assert!(server.register("b", 1, &contact(1)));
@@ -60,13 +60,13 @@ fn a_backup_that_would_lack_registrations_is_not_written() {
 /// A server on a real disk.
 fn real(folder: &Path, database: PathBuf, limits: Limits) -> (Engine<TestBatch>, Arc<Locations>) {
     let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
-    let locations = Arc::new(Locations::new(4, 7).listening_at([(Transport::Udp, address)]).awaiting());
+    let locations = Arc::new(Locations::new(4, 7).with_listeners([(Transport::Udp, address)]).with_pending_source());
     let begun = Instant::now();
     let parts = Parts {
         database,
-        mode: Mode::Through,
+        mode: Mode::WriteThrough,
         now: Arc::new(move || Timestamp::ZERO + begun.elapsed()),
-        machine: Arc::new(crate::time::System::new()),
+        machine: Arc::new(crate::time::SystemClocks::new()),
         locations: Arc::clone(&locations),
         policy: Policy::default(),
         limits,
@@ -131,7 +131,7 @@ fn offline_there_and_back_on_a_real_disk() {
     assert!(restored.journal_moved_aside.is_some_and(|aside| aside.exists()));
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(server.engine.status().found.damage, Vec::<String>::new());
+    assert_eq!(server.engine.status().load_report.damage, Vec::<String>::new());
     assert!(server.register("d", 1, &contact(1)));
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
@@ -167,8 +167,8 @@ fn after_a_backup_offline_a_start_finds_no_damage() {
     drop(server);
     backup::backup_offline(&folder, &database, &order(at("early.db")), |_, _| {}).expect("written");
     let server = serve(&folder, database.clone(), Limits::default());
-    server.until(|| server.engine.status().found.is_complete);
-    assert_eq!(server.engine.status().found.damage, Vec::<String>::new());
+    server.until(|| server.engine.status().load_report.is_complete);
+    assert_eq!(server.engine.status().load_report.damage, Vec::<String>::new());
     assert_eq!(server.contents().len(), 1);
 }
 
@@ -187,7 +187,7 @@ fn a_restore_that_is_cut_off_has_the_backup_and_nothing_of_the_old_journal() {
     backup::restore_database(&at("backup.db"), &database, true).expect("restored");
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"]);
-    let damage = server.engine.status().found.damage;
+    let damage = server.engine.status().load_report.damage;
     assert!(damage.iter().all(|damage| !damage.contains("missing")), "nobody is told to bring it back: {damage:?}");
     assert!(server.register("c", 1, &contact(1)));
     drop(server);

@@ -4,7 +4,7 @@ use super::*;
 use std::ops::ControlFlow;
 use strowger_journal::simulated::Failure;
 use strowger_journal::{Disk as _, MAX_RECORD, Operation};
-use strowger_store::{LocationStore, Part};
+use strowger_store::{LocationStore, SlotRange};
 
 const EIO: i32 = 5;
 
@@ -33,7 +33,7 @@ fn register_many(server: &Server) -> usize {
 #[test]
 fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
     for damaged in ["'checkpoint'", "'checkpoint', 'checkpoint.copy'"] {
-        let site = Site::new(Mode::Through);
+        let site = Site::new(Mode::WriteThrough);
         let server = site.start();
         let users = register_many(&server);
         site.disk.stop_at(0);
@@ -44,7 +44,7 @@ fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
         sql(&site).execute_batch(&damage).expect("damaged");
         let server = site.start();
         assert_eq!(server.contents().len(), users);
-        assert_eq!(server.engine.status().found.damage, Vec::<String>::new());
+        assert_eq!(server.engine.status().load_report.damage, Vec::<String>::new());
         assert!(server.engine.stop(PATIENCE).clean);
         drop(server);
         assert_eq!(site.start().contents().len(), users);
@@ -53,7 +53,7 @@ fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
 
 #[test]
 fn no_file_goes_away_before_the_database_is_settled() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     site.disk.fail(Failure::always(Operation::Remove, EIO));
     let users = register_many(&server);
@@ -68,7 +68,7 @@ fn no_file_goes_away_before_the_database_is_settled() {
     let is_there = || site.disk.names().contains(&name_of(contained));
     assert!(is_there());
     let mut server = None;
-    let found = reader.for_each(&Part::ALL, |_| {
+    let found = reader.for_each(&SlotRange::ALL, |_| {
         // Somebody still reads, so what the log has cannot be brought into the file.
         let server = server.insert(site.start());
         assert_eq!(server.contents().len(), users);
@@ -93,7 +93,7 @@ fn no_file_goes_away_before_the_database_is_settled() {
 
 #[test]
 fn after_a_loss_nothing_is_promised_until_all_is_written_anew() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let lost = site.disk.names().into_iter().find(|name| name.ends_with(".log")).expect("a segment");
@@ -120,13 +120,13 @@ fn after_a_loss_nothing_is_promised_until_all_is_written_anew() {
         let site = site.with_disk(site.disk.crash(choice));
         let server = site.start();
         assert_eq!(server.contents().len(), 2, "{choice:?}");
-        assert_eq!(server.engine.status().found.skipped, 0);
+        assert_eq!(server.engine.status().load_report.skipped, 0);
     }
 }
 
 #[test]
 fn a_clean_stop_after_a_loss_writes_all() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let lost = site.disk.names().into_iter().find(|name| name.ends_with(".log")).expect("a segment");
@@ -141,10 +141,10 @@ fn a_clean_stop_after_a_loss_writes_all() {
 
 #[test]
 fn a_database_has_one_journal_at_a_time() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     let (disk, folder, clocks) = (SimDisk::new(), Arc::clone(&site.folder), Arc::clone(&site.clocks));
-    let second = Site { disk, folder, clocks, mode: Mode::Through, limits: site.limits.clone() };
+    let second = Site { disk, folder, clocks, mode: Mode::WriteThrough, limits: site.limits.clone() };
     let why = second.try_start().err().expect("refused").to_string();
     assert!(why.contains("strowger.db is in use"), "{why}");
     assert_eq!(second.disk.names(), Vec::<String>::new(), "nothing was touched");
@@ -153,7 +153,7 @@ fn a_database_has_one_journal_at_a_time() {
 
 #[test]
 fn a_record_that_is_too_long_is_counted() {
-    let site = Site::new(Mode::Behind);
+    let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     let short = server.stage("a", 1, &contact(1));
     let head = 3 + "a@example.com".len();

@@ -4,9 +4,9 @@ mod backups;
 mod clocks;
 mod crashes;
 mod faults;
+mod latest_states;
 mod loading;
 mod losses;
-mod newest;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +27,8 @@ use tempfile::TempDir;
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Parts};
-use crate::time::Machine;
-use crate::trouble::StartError;
+use crate::failure::StartError;
+use crate::time::MachineClocks;
 use crate::{Limits, Mode, State};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -43,15 +43,15 @@ pub(crate) struct TestBatch {
 }
 
 impl Batch for TestBatch {
-    fn each(&self, show: &mut dyn FnMut(&[u8], bool)) {
+    fn for_each(&self, show: &mut dyn FnMut(&[u8], bool)) {
         self.records.iter().for_each(|record| show(record, self.reply.is_some()));
     }
 
-    fn follow(&mut self, token: Arc<()>) {
+    fn hold_token(&mut self, token: Arc<()>) {
         self.token = Some(token);
     }
 
-    fn finish(self, kept: bool) {
+    fn acknowledge(self, kept: bool) {
         if let Some(undealt) = &self.undealt {
             undealt.lock().expect("whole").extend(self.token);
         }
@@ -69,7 +69,7 @@ pub(crate) struct Clocks {
     boot: u8,
 }
 
-impl Machine for Mutex<Clocks> {
+impl MachineClocks for Mutex<Clocks> {
     fn wall_ms(&self) -> u64 {
         self.lock().expect("whole").wall_ms
     }
@@ -132,7 +132,7 @@ impl Site {
 
     fn try_start(&self) -> Result<Server, StartError> {
         let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
-        let locations = Locations::new(4, 7).listening_at([(Transport::Udp, address)]).awaiting();
+        let locations = Locations::new(4, 7).with_listeners([(Transport::Udp, address)]).with_pending_source();
         let locations = Arc::new(locations);
         let (passed, begun) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let (since, asked) = (Arc::clone(&passed), Arc::new(AtomicU64::new(0)));
@@ -144,7 +144,7 @@ impl Site {
                 count.fetch_add(1, Ordering::Relaxed);
                 Timestamp::ZERO + begun.elapsed() + Duration::from_nanos(since.load(Ordering::Relaxed))
             }),
-            machine: Arc::clone(&self.clocks) as Arc<dyn Machine>,
+            machine: Arc::clone(&self.clocks) as Arc<dyn MachineClocks>,
             locations: Arc::clone(&locations),
             policy: Policy::default(),
             limits: self.limits.clone(),
@@ -222,13 +222,13 @@ impl Server {
     fn offer_to(&self, records: &[&[u8]], undealt: Option<Arc<Mutex<Vec<Arc<()>>>>>) -> Receiver<bool> {
         let (reply, answer) = channel();
         let records = records.iter().map(|record| record.to_vec()).collect();
-        self.engine.keep(TestBatch { records, reply: Some(reply), token: None, undealt });
+        self.engine.store(TestBatch { records, reply: Some(reply), token: None, undealt });
         answer
     }
 
     /// Gives a record to the store, for which nobody waits.
     fn give(&self, record: &[u8]) {
-        self.engine.keep(TestBatch { records: vec![record.to_vec()], reply: None, token: None, undealt: None });
+        self.engine.store(TestBatch { records: vec![record.to_vec()], reply: None, token: None, undealt: None });
     }
 
     /// A REGISTER with its answer: whether it was a 200.

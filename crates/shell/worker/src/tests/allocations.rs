@@ -7,7 +7,7 @@ use strowger_foundation::ShardId;
 
 use super::single::Alone;
 use super::{options, phone};
-use crate::handover::Errand;
+use crate::handover::HandoverCommand;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -48,9 +48,9 @@ fn warm_rings_between_workers_allocate_nothing() {
         alone.step();
         for _ in 0..MESSAGES {
             let handed = alone.to_second.poll().expect("it is the second one's");
-            let sent = alone.from_second.send(Errand::Deliver, ShardId(2), handed.arrival, handed.flow, &ours);
+            let sent = alone.from_second.send(HandoverCommand::Deliver, ShardId(2), handed.arrival, handed.flow, &ours);
             sent.expect("there is room");
-            alone.to_second.give_back(handed.bytes);
+            alone.to_second.recycle(handed.bytes);
         }
         alone.step();
     });

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use strowger_net::Clock;
 use strowger_shard::{Event, Snapshot};
 
-use super::puppet::Stage;
+use super::scripted_shard::ScriptedShardFactory;
 use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
 use crate::kernel_filter::SharedMemory;
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spin, StreamLimits, WorkerOptions, WorkerStatus};
@@ -41,12 +41,12 @@ fn start_with(workers: usize, listeners: usize, chosen: WorkerOptions) -> Runnin
         names: names(),
         resolver: None,
         locations: tables().locations,
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: chosen,
     };
-    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
+    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
     Running { fleet, listeners, snapshot, events }
 }
 
@@ -190,7 +190,7 @@ fn a_snapshot_reaches_every_shard_and_the_fleet_becomes_idle() {
     }
     running.wait_for(|total| total.transactions == 3);
     assert!(!running.fleet.is_idle());
-    let draining = Arc::new(Snapshot { draining: true, ..Snapshot::clone(&running.snapshot) });
+    let draining = Arc::new(Snapshot { is_draining: true, ..Snapshot::clone(&running.snapshot) });
     running.fleet.publish(Arc::clone(&draining));
     spin_until(|| running.fleet.is_idle());
     let total = running.fleet.status().total;
@@ -259,12 +259,12 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             names,
             resolver: None,
             locations: tables().locations,
-            keeper: None,
+            record_sink: None,
             nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions::default(),
         };
-        Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect_err("refused").kind()
+        Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect_err("refused").kind()
     };
     let mut uneven = sockets(2, 2);
     let snapshot = snapshot(&uneven[0]);

@@ -2,10 +2,10 @@
 
 mod allocations;
 mod fleet;
-mod intake;
-mod moving;
+mod framing;
+mod migration;
 mod overload;
-mod puppet;
+mod scripted_shard;
 mod single;
 mod streams;
 
@@ -13,13 +13,13 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use strowger_locate::{CachePolicy, Names, Outages};
+use strowger_locate::{CachePolicy, NameCache, Outages};
 use strowger_net::{BufferSizes, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, Snapshot};
 
 use crate::Socket;
-use crate::brain::Tables;
+use crate::shard_factory::SharedTables;
 
 /// Far more than any machine needs, and the most that a failing test takes.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -52,12 +52,12 @@ fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {
     Arc::new(Snapshot::new(listeners, vec![b"example.com".as_slice().into()], directory))
 }
 
-fn names() -> Arc<Names> {
-    Arc::new(Names::new(CachePolicy::default(), 1))
+fn names() -> Arc<NameCache> {
+    Arc::new(NameCache::new(CachePolicy::default(), 1))
 }
 
-fn tables() -> Tables {
-    Tables { locations: Arc::new(Locations::new(1, 1)), outages: Arc::new(Outages::new(1)) }
+fn tables() -> SharedTables {
+    SharedTables { locations: Arc::new(Locations::new(1, 1)), outages: Arc::new(Outages::new(1)) }
 }
 
 /// A client's socket that talks to `server` only.

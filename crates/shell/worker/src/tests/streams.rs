@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
-use strowger_locate::{Located, Question};
+use strowger_locate::{CandidateList, LocateQuery};
 use strowger_net::Clock;
 
-use super::puppet::Stage;
+use super::scripted_shard::ScriptedShardFactory;
 use super::{DEADLINE, ask, names, options, phone, receive, snapshot, sockets_and_listener, spin_until, tables};
 use crate::kernel_filter::SharedMemory;
 use crate::{Fleet, FleetConfig, Reply, Resolve, StreamLimits, WorkerOptions, WorkerStatus};
@@ -46,12 +46,12 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
         names,
         resolver,
         locations,
-        keeper,
+        record_sink: keeper,
         nonces: None,
         tracer,
         options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
     };
-    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
+    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
     Running { fleet, datagrams, connections }
 }
 
@@ -402,10 +402,10 @@ struct Oracle {
 }
 
 impl Resolve for Oracle {
-    fn resolve(&self, question: Question, reply: Reply) {
+    fn resolve(&self, question: LocateQuery, reply: Reply) {
         assert_eq!(question.host.as_slice(), b"example.com");
         let is_mute = self.is_mute;
-        thread::spawn(move || if is_mute { drop(reply) } else { reply.send(Ok(Arc::new(Located::default()))) });
+        thread::spawn(move || if is_mute { drop(reply) } else { reply.send(Ok(Arc::new(CandidateList::default()))) });
     }
 }
 

@@ -3,8 +3,8 @@
 use super::error::FitError;
 use super::linear::{Estimate, count, least_squares};
 use super::observation::{Observation, message_names};
-use super::resample::Resample;
-use super::{AlphaAt, MessageFit, ServiceAt};
+use super::resample::Bootstrap;
+use super::{AlphaPoint, MessageFit, ServicePoint};
 use crate::curve::Curve;
 use crate::timing::{MessageTiming, PacketTiming, Part};
 
@@ -19,26 +19,26 @@ const STABLE: f64 = 0.95;
 #[derive(Clone, Debug)]
 pub(super) struct SingleThread {
     pub timing: PacketTiming,
-    pub alpha: Vec<AlphaAt>,
-    pub service: Vec<ServiceAt>,
+    pub alpha: Vec<AlphaPoint>,
+    pub service: Vec<ServicePoint>,
     pub messages: Vec<MessageFit>,
     pub scv: Option<Estimate>,
     pub notes: Vec<String>,
 }
 
 /// A measurement with its rate and its mean service time.
-struct Served<'a> {
+struct ServiceSample<'a> {
     rate: f64,
     mean: f64,
     from: &'a Observation,
 }
 
 /// Fits what measurements with one thread say.
-pub(super) fn single_thread(observations: &[Observation], resample: &Resample) -> Result<SingleThread, FitError> {
-    let served: Vec<Served<'_>> = observations
+pub(super) fn single_thread(observations: &[Observation], resample: &Bootstrap) -> Result<SingleThread, FitError> {
+    let served: Vec<ServiceSample<'_>> = observations
         .iter()
         .filter(|observation| observation.servers == 1)
-        .filter_map(|from| Some(Served { rate: from.rate_per_s, mean: from.mean_s()?, from }))
+        .filter_map(|from| Some(ServiceSample { rate: from.rate_per_s, mean: from.mean_s()?, from }))
         .collect();
     if served.is_empty() {
         return Err(FitError(
@@ -65,7 +65,7 @@ pub(super) fn single_thread(observations: &[Observation], resample: &Resample) -
         .zip(&means)
         .map(|(rate, mean)| {
             let second_moment_s2 = second_moment(&timing, *rate, mean, scv.as_ref())?;
-            Ok(ServiceAt { rate_per_s: *rate, mean_s: mean.clone(), second_moment_s2 })
+            Ok(ServicePoint { rate_per_s: *rate, mean_s: mean.clone(), second_moment_s2 })
         })
         .collect::<Result<_, FitError>>()?;
     Ok(SingleThread { alpha, service, messages, scv, notes, timing })
@@ -93,7 +93,7 @@ fn second_moment(
 
 /// Rates at which the curve may bend: those that were measured, but two less than there are measurements, so that their scatter shows
 /// how sure they are.
-fn knots(served: &[Served<'_>]) -> Vec<f64> {
+fn knots(served: &[ServiceSample<'_>]) -> Vec<f64> {
     let mut rates: Vec<f64> = served.iter().map(|served| served.rate).collect();
     rates.sort_by(f64::total_cmp);
     // What is asked for as one rate comes out a little different in each run.
@@ -131,7 +131,11 @@ fn hat(knots: &[f64], rate: f64) -> Vec<f64> {
 }
 
 /// The values at the knots of the broken line that comes nearest to what was measured.
-fn hats(served: &[Served<'_>], knots: &[f64], value: impl Fn(&Served<'_>) -> f64) -> Result<Vec<Estimate>, FitError> {
+fn hats(
+    served: &[ServiceSample<'_>],
+    knots: &[f64],
+    value: impl Fn(&ServiceSample<'_>) -> f64,
+) -> Result<Vec<Estimate>, FitError> {
     let rows: Vec<Vec<f64>> = served.iter().map(|served| hat(knots, served.rate)).collect();
     let values: Vec<f64> = served.iter().map(value).collect();
     least_squares(&rows, &values).map(|found| found.coefficients).ok_or_else(|| {
@@ -143,7 +147,7 @@ fn hats(served: &[Served<'_>], knots: &[f64], value: impl Fn(&Served<'_>) -> f64
 }
 
 /// K_sockq^{s,base}, where it was measured: the mean of what was said.
-fn base_of(served: &[Served<'_>]) -> Option<f64> {
+fn base_of(served: &[ServiceSample<'_>]) -> Option<f64> {
     let bases: Vec<f64> = served.iter().filter_map(|served| served.from.base_s).filter(|base| *base > 0.0).collect();
     if bases.is_empty() { None } else { Some(bases.iter().sum::<f64>() / count(bases.len())) }
 }
@@ -157,12 +161,12 @@ struct Rest {
 /// α at the knots, and the rest. E\[X\] alone does not tell the growth of the two apart: where the rest was measured, too, each has
 /// its own curve; where only the socket's time without load is known, all growth is α's; where nothing is, α multiplies all.
 fn split(
-    served: &[Served<'_>],
+    served: &[ServiceSample<'_>],
     knots: &[f64],
     means: &[Estimate],
     base: Option<f64>,
     notes: &mut Vec<String>,
-) -> Result<(Vec<AlphaAt>, Rest), FitError> {
+) -> Result<(Vec<AlphaPoint>, Rest), FitError> {
     let (Some(first), Some(first_rate)) = (means.first(), knots.first()) else {
         return Err(FitError("there is no rate".to_owned()));
     };
@@ -204,11 +208,11 @@ fn split(
             "the service time at some rate is below its parts; check the columns service, base and rest".to_owned(),
         ));
     }
-    let mut points: Vec<AlphaAt> =
-        knots.iter().zip(alphas).map(|(rate, alpha)| AlphaAt { rate_per_s: *rate, alpha }).collect();
+    let mut points: Vec<AlphaPoint> =
+        knots.iter().zip(alphas).map(|(rate, alpha)| AlphaPoint { rate_per_s: *rate, alpha }).collect();
     if rest.growth.points().len() > 1 && *first_rate > 0.0 {
         // The base was measured without load: there α is 1.
-        points.insert(0, AlphaAt { rate_per_s: 0.0, alpha: Estimate::alone(1.0, "by definition") });
+        points.insert(0, AlphaPoint { rate_per_s: 0.0, alpha: Estimate::without_interval(1.0, "by definition") });
     }
     Ok((points, rest))
 }
@@ -277,9 +281,9 @@ fn parts(messages: &[MessageFit], base: f64, rest: f64) -> Vec<MessageTiming> {
 
 /// How much service times vary: as it was measured, or as the waits make it.
 fn variation(
-    served: &[Served<'_>],
+    served: &[ServiceSample<'_>],
     timing: &mut PacketTiming,
-    resample: &Resample,
+    resample: &Bootstrap,
     notes: &mut Vec<String>,
 ) -> Option<Estimate> {
     let measured: Vec<f64> = served.iter().filter_map(|served| served.from.measured_scv()).collect();
@@ -328,7 +332,7 @@ fn variation(
         ));
     }
     spread(timing, scv.max(0.0));
-    let method = format!("bootstrap over {} measurements, {}", waits.len(), resample.says());
+    let method = format!("bootstrap over {} measurements, {}", waits.len(), resample.method());
     Some(Estimate { value: scv, interval, method })
 }
 

@@ -20,14 +20,14 @@ pub struct Estimate {
 
 impl Estimate {
     /// A number of which nothing more is known.
-    pub(super) fn alone(value: f64, why: &str) -> Self {
+    pub(super) fn without_interval(value: f64, why: &str) -> Self {
         Self { value, interval: None, method: why.to_owned() }
     }
 
     /// Half the interval's width on each side, by Student's t.
     pub(super) fn by_student(value: f64, standard_error: f64, freedom: usize) -> Self {
         if freedom == 0 || !standard_error.is_finite() {
-            return Self::alone(value, "as many coefficients as measurements: no interval; repeat the runs");
+            return Self::without_interval(value, "as many coefficients as measurements: no interval; repeat the runs");
         }
         let half = student(freedom) * standard_error;
         Self {

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 pub use error::FitError;
 pub use linear::{Estimate, LEVEL};
 pub use observation::{Kind, MessageObservation, Observation, Work};
-pub use resample::Resample;
-pub use run::{RunsAre, from_run};
+pub use resample::Bootstrap;
+pub use run::{RunOptions, from_run};
 pub use table::{COLUMNS, from_csv};
 pub use threads::{DEFAULT_QUEUE, NOTICED, noticed_at};
 
@@ -34,13 +34,13 @@ pub struct Fit {
     /// What draws began with.
     pub seed: u64,
     /// E\[X\] and E\[X²\] over the rate, of one thread.
-    pub service: Vec<ServiceAt>,
+    pub service: Vec<ServicePoint>,
     /// The same by message type, where it was measured.
     pub messages: Vec<MessageFit>,
     /// Var\[X\]/E\[X\]²; nothing where nothing says it.
     pub scv: Option<Estimate>,
     /// α over the rate.
-    pub alpha: Vec<AlphaAt>,
+    pub alpha: Vec<AlphaPoint>,
     /// β; nothing where all measurements are of one thread.
     pub beta: Option<BetaFit>,
     /// C₁, calls/s of one thread on one core.
@@ -57,7 +57,7 @@ pub struct Fit {
 
 /// The service time at a rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServiceAt {
+pub struct ServicePoint {
     /// λ, packets/s.
     pub rate_per_s: f64,
     /// E\[X\], s.
@@ -68,7 +68,7 @@ pub struct ServiceAt {
 
 /// α at a rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AlphaAt {
+pub struct AlphaPoint {
     /// λ, packets/s.
     pub rate_per_s: f64,
     /// α(λ).
@@ -150,7 +150,7 @@ pub fn fit(measured: &[Observation], options: &Options) -> Result<Fit, FitError>
     let costs = costs::costs(&measured);
     let all = measured.len();
     let measured = of_one_kind(measured);
-    let resample = Resample { seed: options.seed };
+    let resample = Bootstrap { seed: options.seed };
     let single = curves::single_thread(&measured, &resample)?;
     let mut notes = single.notes;
     if measured.len() < all {

@@ -12,14 +12,14 @@ const LEAST: usize = 3;
 
 /// Draws with a seed, so that a fit can be made again.
 #[derive(Clone, Copy, Debug)]
-pub struct Resample {
+pub struct Bootstrap {
     /// What randomness begins with.
     pub seed: u64,
 }
 
-impl Resample {
+impl Bootstrap {
     /// What is to be said of it.
-    pub(super) fn says(&self) -> String {
+    pub(super) fn method(&self) -> String {
         format!("{TIMES} draws, seed {}", self.seed)
     }
 
@@ -65,12 +65,12 @@ mod tests {
     fn the_mean_of_known_values_lies_inside_and_the_seed_decides() {
         let values: Vec<f64> = (0_u32..40).map(|n| 10.0 + f64::from(n % 5) - 2.0).collect();
         let mean = |values: &[f64]| Some(values.iter().sum::<f64>() / count(values.len()));
-        let one = Resample { seed: 1 }.interval(&values, mean).expect("forty values");
+        let one = Bootstrap { seed: 1 }.interval(&values, mean).expect("forty values");
         assert!(one.0 < 10.0 && 10.0 < one.1, "{one:?}");
         // The standard error is √2/√40 = 0.224.
         assert!((one.1 - one.0 - 2.0 * 1.96 * 0.224).abs() < 0.1, "{one:?}");
-        assert_eq!(Resample { seed: 1 }.interval(&values, mean), Some(one));
-        assert_ne!(Resample { seed: 2 }.interval(&values, mean), Some(one));
-        assert_eq!(Resample { seed: 1 }.interval(&[1.0, 2.0], mean), None);
+        assert_eq!(Bootstrap { seed: 1 }.interval(&values, mean), Some(one));
+        assert_ne!(Bootstrap { seed: 2 }.interval(&values, mean), Some(one));
+        assert_eq!(Bootstrap { seed: 1 }.interval(&[1.0, 2.0], mean), None);
     }
 }

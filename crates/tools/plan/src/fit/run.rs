@@ -84,7 +84,7 @@ impl Times {
 
 /// How reports are read.
 #[derive(Clone, Copy, Debug)]
-pub struct RunsAre {
+pub struct RunOptions {
     /// Calls went through routes that keep no state.
     pub stateless: bool,
     /// c, threads that took packets from one queue.
@@ -95,7 +95,7 @@ pub struct RunsAre {
 ///
 /// # Errors
 /// Where it is none, where the generator was the bottleneck, or where nothing in it is of the server; with the remedy.
-pub fn from_run(name: &str, report: &Value, are: RunsAre) -> Result<Observation, FitError> {
+pub fn from_run(name: &str, report: &Value, are: RunOptions) -> Result<Observation, FitError> {
     let wrong = |what: &str| FitError(format!("{name}: {what}"));
     if report.get("sweep").is_some() || report.get("probes").is_some() {
         return Err(wrong(
@@ -128,7 +128,7 @@ pub fn from_run(name: &str, report: &Value, are: RunsAre) -> Result<Observation,
 }
 
 impl Report {
-    fn observation(mut self, name: &str, are: RunsAre) -> Observation {
+    fn observation(mut self, name: &str, are: RunOptions) -> Observation {
         let incoming = self.incoming();
         let packets: u64 = incoming.iter().map(|(_, count)| count).sum();
         let server = self.server.take().unwrap_or_default();
@@ -188,7 +188,7 @@ impl Report {
         incoming
     }
 
-    fn work(&self, server: &Server, packets: u64, are: RunsAre) -> Option<Work> {
+    fn work(&self, server: &Server, packets: u64, are: RunOptions) -> Option<Work> {
         let is = |name: &str| self.workload.starts_with(name);
         let challenged = self.messages_received.get("401").copied().unwrap_or(0) > self.offered / 2;
         let kind = if is("registration") {
@@ -262,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: RunsAre = RunsAre { stateless: false, servers: 1 };
+    const ONE: RunOptions = RunOptions { stateless: false, servers: 1 };
 
     fn report() -> Value {
         json!({
@@ -282,7 +282,7 @@ mod tests {
         assert!(found.service_s.is_some_and(|time| (time - 100e-6).abs() < 1e-12), "{found:?}");
         let work = found.work.expect("calls");
         assert_eq!((work.kind, work.messages_in), (Kind::Call, 6.0));
-        let stateless = from_run("run.json", &report(), RunsAre { stateless: true, ..ONE }).expect("a run");
+        let stateless = from_run("run.json", &report(), RunOptions { stateless: true, ..ONE }).expect("a run");
         assert_eq!(stateless.work.map(|work| work.kind), Some(Kind::StatelessCall));
     }
 

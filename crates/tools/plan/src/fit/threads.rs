@@ -2,11 +2,11 @@
 
 use super::linear::{Estimate, Regression, least_squares};
 use super::observation::Observation;
-use super::resample::Resample;
-use super::{BetaFit, ServiceAt};
+use super::resample::Bootstrap;
+use super::{BetaFit, ServicePoint};
 use crate::threads::Beta;
 use crate::timing::PacketTiming;
-use crate::{PlanError, Promise, capacity, mmck};
+use crate::{Objective, PlanError, capacity, mmck};
 
 /// K where nobody says it: what the thesis takes for a socket of Linux's default size.
 pub const DEFAULT_QUEUE: u64 = 200;
@@ -65,7 +65,7 @@ pub(super) fn beta(
         );
     }
     let mut coefficients = coefficients.into_iter();
-    let zero = || Estimate::alone(0.0, "not told by the measurements");
+    let zero = || Estimate::without_interval(0.0, "not told by the measurements");
     let (per_thread, per_packet) = match shape {
         3 => (coefficients.next().unwrap_or_else(zero), coefficients.next().unwrap_or_else(zero)),
         _ => (zero(), zero()),
@@ -111,9 +111,9 @@ fn service_of_drops(observation: &Observation) -> Result<Option<f64>, PlanError>
 pub(super) fn base_capacity(
     observations: &[Observation],
     timing: &PacketTiming,
-    service: &[ServiceAt],
+    service: &[ServicePoint],
     packets_per_call: f64,
-    resample: &Resample,
+    resample: &Bootstrap,
 ) -> Result<(Estimate, String), PlanError> {
     if let Some(rate) = noticed_at(observations, 1) {
         let single: Vec<&Observation> = observations.iter().filter(|observation| observation.servers == 1).collect();
@@ -124,12 +124,12 @@ pub(super) fn base_capacity(
         let estimate = Estimate {
             value: rate,
             interval: resample.interval(&single, fit),
-            method: format!("bootstrap, {}", resample.says()),
+            method: format!("bootstrap, {}", resample.method()),
         };
         return Ok((estimate.scaled(1.0 / packets_per_call), "where 1 % was dropped".to_owned()));
     }
     let queue = observations.iter().find_map(|observation| observation.queue).unwrap_or(DEFAULT_QUEUE);
-    let found = capacity::mmck_capacity(Promise::Drops(NOTICED), 1, queue, |rate| {
+    let found = capacity::mmck_capacity(Objective::Drops(NOTICED), 1, queue, |rate| {
         timing.service_at(rate).map(|service| service.mean_s())
     })?;
     let why = format!("where M/M/1/K drops 1 %, with K = {queue}: no run dropped so much");

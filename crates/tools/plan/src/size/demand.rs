@@ -1,7 +1,7 @@
 //! What the load asks of each server.
 
-use super::needs::{CONNECTIONS_FOR_PHONES, FailoverMethod, Needs, Replication};
 use super::profile::{Memory, Profile};
+use super::requirements::{CONNECTIONS_FOR_PHONES, FailoverMethod, Replication, Requirements};
 use super::{EngineLoad, Limit, Resource, Stage, Work};
 use crate::databases::databases;
 use crate::error::PlanError;
@@ -19,7 +19,7 @@ pub(super) struct UnitCosts {
 }
 
 impl UnitCosts {
-    pub(super) fn of(needs: &Needs, profile: &Profile) -> Self {
+    pub(super) fn of(needs: &Requirements, profile: &Profile) -> Self {
         let costs = &profile.costs;
         let challenge_s = costs.challenged_register_s - costs.register_s;
         Self {
@@ -35,7 +35,7 @@ impl UnitCosts {
 
 /// What servers keep of their users, how many of each.
 #[derive(Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct MemoryItems {
     pub contacts: f64,
     pub subscribers: f64,
     /// Calls in set-up.
@@ -45,7 +45,7 @@ pub(super) struct Kept {
     pub connections: f64,
 }
 
-impl Kept {
+impl MemoryItems {
     pub(super) fn bytes(&self, memory: &Memory) -> f64 {
         self.contacts * memory.contact_bytes
             + self.subscribers * memory.subscriber_bytes
@@ -73,12 +73,12 @@ pub(super) struct Member {
     pub messages_out: f64,
     /// Core seconds in a second.
     pub work: f64,
-    pub kept: Kept,
+    pub kept: MemoryItems,
 }
 
 /// The load on all of the service, in a second.
 pub(super) struct Demand<'a> {
-    pub needs: &'a Needs,
+    pub needs: &'a Requirements,
     pub profile: &'a Profile,
     pub traffic: Traffic,
     /// Messages that a call brings in.
@@ -102,7 +102,7 @@ pub(super) struct Demand<'a> {
 }
 
 impl<'a> Demand<'a> {
-    pub(super) fn of(needs: &'a Needs, profile: &'a Profile) -> Result<Self, PlanError> {
+    pub(super) fn of(needs: &'a Requirements, profile: &'a Profile) -> Result<Self, PlanError> {
         needs.check()?;
         profile.check()?;
         let traffic = needs.traffic()?;
@@ -138,7 +138,7 @@ impl<'a> Demand<'a> {
         Work {
             registers: self.registers * self.registered_with(members),
             calls: self.calls,
-            copies: 2.0 * copies * self.copied() * costs.copy_s,
+            copies: 2.0 * copies * self.copies_per_s() * costs.copy_s,
             stores: f64::from(members) * self.storing(1.0, members, 0.0),
             first_stage: if clusters > 1 { self.first_messages() * costs.first_message_s } else { 0.0 },
             keep_alives: self.keep_alives_per_s(clusters, members) * costs.first_message_s,
@@ -152,23 +152,23 @@ impl<'a> Demand<'a> {
 
     /// Keep-alives of all servers, 1/s.
     pub(super) fn keep_alives_per_s(&self, clusters: u32, members: u32) -> f64 {
-        self.keep_alives * self.reached_by(clusters, members)
+        self.keep_alives * self.servers_per_phone(clusters, members)
     }
 
     /// How many servers a phone talks with: behind a first stage, one of that.
-    pub(super) fn reached_by(&self, clusters: u32, members: u32) -> f64 {
+    pub(super) fn servers_per_phone(&self, clusters: u32, members: u32) -> f64 {
         if clusters > 1 { 1.0 } else { self.registered_with(members) }
     }
 
     /// REGISTERs that one member passes on to the others, 1/s.
-    pub(super) fn copied(&self) -> f64 {
+    pub(super) fn copies_per_s(&self) -> f64 {
         let passed_on = self.needs.replication == Replication::Copies && self.needs.failover != FailoverMethod::Client;
         if passed_on { self.traffic.registers_per_s } else { 0.0 }
     }
 
     /// What the engine of the busiest cluster carries.
     pub(super) fn engine(&self, clusters: u32, members: u32) -> Option<EngineLoad> {
-        let changes_per_s = self.copied() * self.largest_share(clusters);
+        let changes_per_s = self.copies_per_s() * self.largest_share(clusters);
         let engine = &self.profile.engine;
         let readers = f64::from(members - 1);
         (changes_per_s > 0.0 && members > 1).then_some(EngineLoad {
@@ -218,7 +218,7 @@ impl<'a> Demand<'a> {
         let part = self.part_of(left);
         let costs = &self.profile.costs;
         // It passes on what it has accepted, and takes over what others have.
-        let copies = self.copied() * share * (part * f64::from(members - 1) + (1.0 - part));
+        let copies = self.copies_per_s() * share * (part * f64::from(members - 1) + (1.0 - part));
         let storing = self.storing(share, left, 1.0 - part);
         // Phones send to the first stage, where there is one: it has their connections, and the ways through their NATs.
         let edge = if clusters > 1 { 0.0 } else { part };
@@ -235,7 +235,7 @@ impl<'a> Demand<'a> {
                 + copies * costs.copy_s
                 + storing
                 + keep_alives * costs.first_message_s,
-            kept: Kept { connections: self.connections() * edge, ..self.kept(share, part) },
+            kept: MemoryItems { connections: self.connections() * edge, ..self.memory_items(share, part) },
         }
     }
 
@@ -284,10 +284,10 @@ impl<'a> Demand<'a> {
     }
 
     /// What a member keeps: all of its cluster's contacts where it is given copies, else those of its own load.
-    fn kept(&self, share: f64, part: f64) -> Kept {
+    fn memory_items(&self, share: f64, part: f64) -> MemoryItems {
         let owned = if self.needs.replication == Replication::Copies { share } else { share * part };
         let states = self.traffic.calls_per_s * share * part * self.needs.stateful_share;
-        Kept {
+        MemoryItems {
             contacts: self.contacts() * owned,
             subscribers: self.needs.subscribers * share,
             ringing: states * self.needs.ring_s,
@@ -297,15 +297,15 @@ impl<'a> Demand<'a> {
     }
 
     /// What all servers keep in ordinary service.
-    pub(super) fn all_kept(&self, clusters: u32, members: u32) -> Kept {
-        let each = self.kept(1.0 / f64::from(clusters), self.part_of(members));
+    pub(super) fn total_memory_items(&self, clusters: u32, members: u32) -> MemoryItems {
+        let each = self.memory_items(1.0 / f64::from(clusters), self.part_of(members));
         let servers = f64::from(clusters) * f64::from(members);
-        Kept {
+        MemoryItems {
             contacts: each.contacts * servers,
             subscribers: each.subscribers * servers,
             ringing: each.ringing * servers,
             answered: each.answered * servers,
-            connections: self.connections() * self.reached_by(clusters, members),
+            connections: self.connections() * self.servers_per_phone(clusters, members),
         }
     }
 
@@ -342,7 +342,7 @@ impl<'a> Demand<'a> {
     fn limit(&self, stage: Stage, resource: Resource, asked: f64, has: f64) -> Limit {
         let (used, allowed) = (asked / has, self.needs.utilization);
         let carries_subscribers = if used > 0.0 { self.needs.subscribers * (allowed / used) } else { f64::INFINITY };
-        Limit { stage, resource, asked, has, used, allowed, carries_subscribers }
+        Limit { stage, resource, required: asked, available: has, used, allowed, carries_subscribers }
     }
 
     /// Memory is not empty without load.

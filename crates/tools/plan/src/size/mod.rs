@@ -1,21 +1,21 @@
 //! From what is needed, and a measured profile, to servers.
 
+mod avalanche;
 mod demand;
 mod explain;
-mod needs;
 mod profile;
 mod profiles;
 mod reasons;
+mod requirements;
 mod search;
 mod sensitivity;
-mod storm;
 
 use std::fmt;
 
 use serde::Serialize;
 
-pub use needs::{DEFAULT_CONNECTIONS, FailoverMethod, MOST_CONNECTIONS, Needs, Replication};
 pub use profile::{Costs, Engine, Memory, Messages, Profile, Server, Store};
+pub use requirements::{DEFAULT_CONNECTIONS, FailoverMethod, MOST_CONNECTIONS, Replication, Requirements};
 
 use demand::Demand;
 
@@ -29,7 +29,8 @@ use crate::traffic::Traffic;
 #[non_exhaustive]
 pub struct Plan {
     /// What was asked.
-    pub needs: Needs,
+    #[serde(rename = "needs")]
+    pub requirements: Requirements,
     /// With which server.
     pub profile: Profile,
     /// What the subscribers send.
@@ -74,7 +75,8 @@ pub struct Plan {
     /// What callers notice of a failure.
     pub failover: Failover,
     /// What follows an outage of everything; nothing where calls alone are too much for it.
-    pub storm: Option<Storm>,
+    #[serde(rename = "storm")]
+    pub avalanche: Option<Avalanche>,
     /// What each server has to do, of what it can, with one server of its group gone; what fills up first stands first.
     pub limits: Vec<Limit>,
     /// What each input changes.
@@ -125,7 +127,7 @@ impl Work {
 /// Every phone registers again, after an outage of the whole service.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Storm {
+pub struct Avalanche {
     /// How many: one of each contact.
     pub registrations: f64,
     /// What all servers together take of them, beside the calls of the busy hour and with no reserve, 1/s.
@@ -195,9 +197,11 @@ pub struct Limit {
     pub resource: Resource,
     /// What is asked of the busiest server when one of its group has failed: a core's time in a second, bytes, bit/s, a store's
     /// time in a second, connections.
-    pub asked: f64,
+    #[serde(rename = "asked")]
+    pub required: f64,
     /// What it has of that.
-    pub has: f64,
+    #[serde(rename = "has")]
+    pub available: f64,
     /// The one over the other.
     pub used: f64,
     /// The share that may be used.
@@ -232,7 +236,7 @@ pub struct Sensitivity {
 ///
 /// # Errors
 /// Inputs that cannot be; needs that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], which says why).
-pub fn size(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+pub fn size(needs: &Requirements, profile: &Profile) -> Result<Plan, PlanError> {
     let mut plan = search::cheapest(needs, profile)?;
     plan.sensitivities = sensitivity::of(needs, profile, &plan);
     plan.caveats = reasons::caveats(&plan);

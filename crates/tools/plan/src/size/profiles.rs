@@ -7,7 +7,7 @@ const GIB: f64 = 1_024.0 * MIB;
 
 impl Profile {
     /// What Strowger is built to reach, on a core of the machine that its design was measured on.
-    pub fn goals() -> Self {
+    pub fn design_goals() -> Self {
         let measured = Self::measured();
         Self {
             name: "goals".into(),

@@ -1,7 +1,7 @@
 //! A plan in sentences.
 
 use super::demand::Demand;
-use super::needs::{CONNECTIONS_FOR_PHONES, DEFAULT_CONNECTIONS, FailoverMethod, Replication};
+use super::requirements::{CONNECTIONS_FOR_PHONES, DEFAULT_CONNECTIONS, FailoverMethod, Replication};
 use super::{Plan, Resource, Stage};
 use crate::traffic::Calls;
 use crate::units::{bandwidth, brief};
@@ -9,7 +9,7 @@ use crate::units::{bandwidth, brief};
 /// What to know before all else: inputs that are hardly meant.
 pub(super) fn caveats(plan: &Plan) -> Vec<String> {
     let mut out = Vec::new();
-    if let Calls::Erlangs(each) = plan.needs.calls
+    if let Calls::Erlangs(each) = plan.requirements.calls
         && each > 1.0
     {
         out.push(format!(
@@ -85,7 +85,7 @@ fn keep_alives(plan: &Plan) -> Option<String> {
             "{} keep-alives a second, an empty line every {} to each phone behind a NAT, are {} times the SIP messages. What one \
              costs was not measured: it counts as a forwarded message, which costs more, and so they are at most {} of the busy cores.",
             brief::count(plan.keep_alives_per_s),
-            brief::time(plan.needs.keep_alive_s),
+            brief::time(plan.requirements.keep_alive_s),
             brief::number(plan.keep_alives_per_s / plan.messages_per_s),
             brief::share(plan.work.keep_alives / plan.busy_cores)
         )
@@ -129,15 +129,15 @@ fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
 
 fn members(plan: &Plan) -> String {
     let node = brief::share(plan.profile.server.availability);
-    let asked = if plan.needs.availability > 0.0 {
-        format!("{} is asked", brief::all_but(1.0 - plan.needs.availability))
+    let asked = if plan.requirements.availability > 0.0 {
+        format!("{} is asked", brief::all_but(1.0 - plan.requirements.availability))
     } else {
         "and no more is asked".to_owned()
     };
     if plan.servers == 1 {
         return format!("The server is {node} available, {asked}: it has no spare.");
     }
-    let spare = match (plan.members, plan.needs.failover) {
+    let spare = match (plan.members, plan.requirements.failover) {
         (1, _) => "a cluster is one server, without a spare".to_owned(),
         (many, FailoverMethod::Members) => {
             format!("{many} members of a cluster share its load, and without one of them the others still carry it")
@@ -236,7 +236,7 @@ fn connections(plan: &Plan) -> Option<String> {
 }
 
 fn storm(plan: &Plan) -> Option<String> {
-    let storm = plan.storm?;
+    let storm = plan.avalanche?;
     Some(format!(
         "After an outage of everything all {} phones register again: that takes these servers {} at least, beside the calls and without a \
          reserve (the {} of the {} is full first). Those that notice only when it is time come within {}, as ever; where they notice at \
@@ -245,21 +245,21 @@ fn storm(plan: &Plan) -> Option<String> {
         brief::time(storm.least_s),
         storm.resource,
         storm.stage,
-        brief::time(plan.needs.refresh_s),
+        brief::time(plan.requirements.refresh_s),
         brief::time(storm.least_s)
     ))
 }
 
 fn failure(plan: &Plan) -> String {
-    let (failover, retry) = (&plan.failover, brief::time(plan.needs.client_retry_s));
+    let (failover, retry) = (&plan.failover, brief::time(plan.requirements.client_retry_s));
     if plan.members == 1 {
         return format!(
             "While a server is down, {} on the mean, its users have no service; what it has on its disk is there again afterwards.",
-            brief::time(plan.needs.repair_s)
+            brief::time(plan.requirements.repair_s)
         );
     }
-    let (passed_on, promise) = match plan.needs.replication {
-        _ if plan.needs.failover == FailoverMethod::Client => {
+    let (passed_on, promise) = match plan.requirements.replication {
+        _ if plan.requirements.failover == FailoverMethod::Client => {
             return format!(
                 "A call that meets a failed server is set up {retry} later, at another one, with which the phones have registered, too."
             );

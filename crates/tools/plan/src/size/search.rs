@@ -1,9 +1,9 @@
 //! The cheapest plan that carries the load and is as available as asked.
 
+use super::avalanche::after_an_outage;
 use super::demand::Demand;
-use super::needs::{Needs, Replication};
 use super::profile::Profile;
-use super::storm::after_an_outage;
+use super::requirements::{Replication, Requirements};
 use super::{Limit, Plan, Resource, Stage};
 use crate::availability::Availability;
 use crate::error::PlanError;
@@ -39,10 +39,10 @@ impl Shape {
 }
 
 /// The plan with the fewest servers.
-pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+pub(super) fn cheapest(needs: &Requirements, profile: &Profile) -> Result<Plan, PlanError> {
     let demand = Demand::of(needs, profile)?;
     let shape = fewest_servers(&demand)?;
-    let for_load = Needs { availability: 0.0, ..*needs };
+    let for_load = Requirements { availability: 0.0, ..*needs };
     let for_load = fewest_servers(&Demand::of(&for_load, profile)?)?;
     plan(&demand, shape, for_load.servers())
 }
@@ -78,7 +78,7 @@ fn fewest_servers(demand: &Demand<'_>) -> Result<Shape, PlanError> {
 }
 
 /// Two servers of 99 % are 99.99 %, although 1 − 0.01² is not 0.9999 to the last bit.
-fn is_enough(reached: &Availability, needs: &Needs) -> bool {
+fn is_enough(reached: &Availability, needs: &Requirements) -> bool {
     reached.unavailability <= (1.0 - needs.availability) * (1.0 + 1e-9)
 }
 
@@ -123,7 +123,7 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
     let work = demand.work(clusters, members);
     let connections = limits.iter().find(|limit| limit.resource == Resource::Connections);
     Ok(Plan {
-        needs: *needs,
+        requirements: *needs,
         profile: profile.clone(),
         traffic: demand.traffic,
         first,
@@ -138,14 +138,14 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
         bandwidth_bits_per_s: demand.bandwidth_bits_per_s(clusters, members),
         messages_per_s: demand.messages_per_s(),
         keep_alives_per_s: demand.keep_alives_per_s(clusters, members),
-        connections_per_server: connections.map_or(0.0, |limit| limit.asked),
+        connections_per_server: connections.map_or(0.0, |limit| limit.required),
         wait_s: queue(demand, clusters, members).map(|queue| queue.wait_s),
         stores: if needs.replication == Replication::Store { clusters * members } else { 0 },
         engine: demand.engine(clusters, members),
         cost_per_month: f64::from(shape.servers()) * profile.server.cost_per_month,
         availability: shape.availability(profile)?,
         failover: failover(times(needs, profile))?,
-        storm: after_an_outage(demand, first, clusters, members),
+        avalanche: after_an_outage(demand, first, clusters, members),
         limits,
         sensitivities: Vec::new(),
         caveats: Vec::new(),
@@ -156,7 +156,8 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
 /// The memory of all servers, in ordinary service, bytes.
 fn memory_bytes(demand: &Demand<'_>, shape: Shape) -> f64 {
     let memory = &demand.profile.memory;
-    f64::from(shape.servers()) * memory.base_bytes + demand.all_kept(shape.clusters, shape.members).bytes(memory)
+    f64::from(shape.servers()) * memory.base_bytes
+        + demand.total_memory_items(shape.clusters, shape.members).bytes(memory)
 }
 
 /// A core of the busiest member, each a queue of its own, with one of its cluster gone.
@@ -174,7 +175,7 @@ pub(super) fn queue(demand: &Demand<'_>, clusters: u32, members: u32) -> Option<
 }
 
 /// R = T_F/(T_F + T_M).
-fn times(needs: &Needs, profile: &Profile) -> FailoverTimes {
+fn times(needs: &Requirements, profile: &Profile) -> FailoverTimes {
     let node = profile.server.availability;
     FailoverTimes {
         availability: node,
@@ -188,7 +189,7 @@ fn times(needs: &Needs, profile: &Profile) -> FailoverTimes {
     }
 }
 
-fn not_available(needs: &Needs, profile: &Profile, least_missing: f64) -> PlanError {
+fn not_available(needs: &Requirements, profile: &Profile, least_missing: f64) -> PlanError {
     let node = brief::all_but(1.0 - profile.server.availability);
     let (asked, best) = (units::all_but(1.0 - needs.availability), units::all_but(least_missing));
     let (reason, remedy) = if needs.availability >= 1.0 {

@@ -1,8 +1,8 @@
 //! What each input is worth: a tenth more of it, or a nine, all else as it is.
 
 use super::demand::Demand;
-use super::needs::Needs;
 use super::profile::Profile;
+use super::requirements::Requirements;
 use super::search::cheapest;
 use super::{Plan, Sensitivity, Stage};
 use crate::traffic::Calls;
@@ -10,8 +10,8 @@ use crate::units;
 
 /// What a plan is made from.
 #[derive(Clone)]
-struct Asked {
-    needs: Needs,
+struct PlanInputs {
+    needs: Requirements,
     profile: Profile,
 }
 
@@ -23,8 +23,8 @@ struct Input {
     show: fn(f64) -> String,
     /// How many times as much of it is tried.
     factor: f64,
-    value: fn(&Asked) -> f64,
-    set: fn(&mut Asked, f64),
+    value: fn(&PlanInputs) -> f64,
+    set: fn(&mut PlanInputs, f64),
 }
 
 macro_rules! input {
@@ -42,8 +42,8 @@ macro_rules! input {
 
 /// Those that change the servers most stand first, then those that change the work, or what limits first, most. What is 0 has
 /// no tenth.
-pub(super) fn of(needs: &Needs, profile: &Profile, plan: &Plan) -> Vec<Sensitivity> {
-    let asked = Asked { needs: *needs, profile: profile.clone() };
+pub(super) fn of(needs: &Requirements, profile: &Profile, plan: &Plan) -> Vec<Sensitivity> {
+    let asked = PlanInputs { needs: *needs, profile: profile.clone() };
     let inputs = of_the_needs(needs).into_iter().chain(of_the_profile());
     let mut out: Vec<Sensitivity> = inputs.filter_map(|input| change(&input, &asked, plan)).collect();
     out.sort_by(|a, b| {
@@ -54,7 +54,7 @@ pub(super) fn of(needs: &Needs, profile: &Profile, plan: &Plan) -> Vec<Sensitivi
     out
 }
 
-fn change(input: &Input, asked: &Asked, plan: &Plan) -> Option<Sensitivity> {
+fn change(input: &Input, asked: &PlanInputs, plan: &Plan) -> Option<Sensitivity> {
     let value = (input.value)(asked);
     if value <= 0.0 {
         return None;
@@ -99,7 +99,7 @@ const NINE_MORE: f64 = 0.1;
 const NINE_LESS: f64 = 10.0;
 const ENDLESS: f64 = f64::INFINITY;
 
-fn of_the_needs(needs: &Needs) -> Vec<Input> {
+fn of_the_needs(needs: &Requirements) -> Vec<Input> {
     vec![
         input!("subscribers", ENDLESS, units::number, needs.subscribers),
         calls(needs.calls),

@@ -6,7 +6,7 @@ use crate::fit::{DEFAULT_QUEUE, NOTICED, Observation, noticed_at, of_one_kind};
 use crate::size::Profile;
 use crate::threads::threads_on_one_core;
 use crate::timing::PacketTiming;
-use crate::{PlanError, Promise, ServiceTime, capacity, mg1, mmck};
+use crate::{Objective, PlanError, ServiceTime, capacity, mg1, mmck};
 
 /// Loads between which the wait of a one-thread server is predicted.
 const PREDICTED: std::ops::RangeInclusive<f64> = 0.3..=0.8;
@@ -192,9 +192,9 @@ fn one_percent(
         let found = service(rate, servers, timing, profile)?;
         Ok(found.map_or(f64::NAN, |(service, _)| service.mean_s()))
     };
-    let predicted = match capacity::mmck_capacity(Promise::Drops(NOTICED), servers, queue, mean) {
+    let predicted = match capacity::mmck_capacity(Objective::Drops(NOTICED), servers, queue, mean) {
         Ok(found) => Some(found.rate_per_s),
-        Err(PlanError::NeverKept { .. }) => None,
+        Err(PlanError::Unreachable { .. }) => None,
         Err(error) => return Err(error),
     };
     let rate_per_s = Pair { predicted, measured: Some(seen) };

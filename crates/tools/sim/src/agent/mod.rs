@@ -63,7 +63,7 @@ pub enum Action {
 
 /// What a phone does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answering {
+pub enum AnswerBehavior {
     /// Rings, answers, and perhaps hangs up first.
     Answer {
         /// How long it rings.
@@ -108,11 +108,11 @@ pub struct Phone {
     /// The preference that it registers with.
     pub q: Option<&'static str>,
     /// It says which device it is.
-    pub says_device: bool,
+    pub sends_instance: bool,
     /// It registers the flow besides (RFC 5626).
-    pub says_flow: bool,
+    pub sends_reg_id: bool,
     /// What it does with calls.
-    pub answering: Answering,
+    pub answer_behavior: AnswerBehavior,
     /// What it does when.
     pub script: Vec<(Duration, Action)>,
 }
@@ -168,7 +168,7 @@ struct Dialog {
     /// The caller's ACK, which goes out again with each repetition of the 2xx.
     ack: Option<(Flow, Vec<u8>)>,
     /// The callee's 2xx, which is repeated until the ACK comes.
-    accepted: Option<uas::Accepted>,
+    accepted: Option<uas::AcceptedInvite>,
     over: bool,
 }
 
@@ -227,7 +227,7 @@ impl Agent {
 
     /// A message came.
     pub fn handle_message(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
-        if self.phone.answering == Answering::Dead
+        if self.phone.answer_behavior == AnswerBehavior::Dead
             && Peek::read(bytes).is_ok_and(|p| matches!(p.kind, Kind::Request(_)))
         {
             return;
@@ -260,11 +260,11 @@ impl Agent {
         while let Some(entry) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) {
             match entry.remove() {
                 Task::Act(index) => self.act(now, index),
-                Task::GiveUp(exchange) => self.give_up(now, exchange),
-                Task::Answer(ringing) => self.pick_up(now, ringing),
+                Task::GiveUp(exchange) => self.cancel_call(now, exchange),
+                Task::Answer(ringing) => self.answer_call(now, ringing),
                 Task::RingAgain(ringing) => self.ring_again(now, ringing),
                 Task::WakeUp(ringing) => self.wake_up(now, ringing),
-                Task::Reconnect => self.come_back(now),
+                Task::Reconnect => self.reconnect(now),
                 Task::RepeatAccepted(dialog) => self.repeat_accepted(now, dialog),
                 Task::HangUp(dialog) => self.hang_up(now, dialog),
             }
@@ -305,7 +305,7 @@ impl Agent {
     }
 
     /// A word that no agent has said before.
-    fn word(&mut self) -> String {
+    fn token(&mut self) -> String {
         format!("phone-{}-{:x}", self.number, self.rng.next_u64())
     }
 

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Reply, Status};
+use strowger_message::{HeaderName, Message, Method, ResponseBuilder, Status};
 use strowger_transaction::{Kind, ServerId, ServerKey};
 
-use super::{Agent, Answering, Dialog, Task, wire};
+use super::{Agent, AnswerBehavior, Dialog, Task, wire};
 
 /// The first interval between two sendings of a 2xx, and the longest (RFC 3261 §13.3.1.4).
 const T1: Duration = Duration::from_millis(500);
@@ -29,7 +29,7 @@ pub(super) struct Ringing {
 
 /// A 2xx that is sent until its ACK comes.
 #[derive(Clone, Debug)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedInvite {
     server: ServerId,
     bytes: Vec<u8>,
     since: Timestamp,
@@ -53,7 +53,7 @@ impl Agent {
         }
         let kind = if message.method() == Method::Invite { Kind::Invite } else { Kind::NonInvite };
         let Ok(server) = self.transactions.open_server(now, key, kind, from, u32::MAX) else { return };
-        let tag = self.word();
+        let tag = self.token();
         match message.method() {
             Method::Invite => self.on_invite(now, server, tag, message),
             Method::Cancel => {
@@ -74,17 +74,17 @@ impl Agent {
                 }
                 self.answer(now, server, message, status, &tag);
             }
-            _ if self.phone.answering == Answering::Unavailable => {
+            _ if self.phone.answer_behavior == AnswerBehavior::Unavailable => {
                 self.answer(now, server, message, Status::SERVICE_UNAVAILABLE, &tag);
             }
             _ => self.answer(now, server, message, Status::OK, &tag),
         }
     }
 
-    pub(super) fn pick_up(&mut self, now: Timestamp, index: usize) {
-        let hold = match self.phone.answering {
-            Answering::Answer { hold, .. } => hold,
-            Answering::Late { .. } => None,
+    pub(super) fn answer_call(&mut self, now: Timestamp, index: usize) {
+        let hold = match self.phone.answer_behavior {
+            AnswerBehavior::Answer { hold, .. } => hold,
+            AnswerBehavior::Late { .. } => None,
             _ => return,
         };
         let ringing = &mut self.ringing[index];
@@ -94,7 +94,7 @@ impl Agent {
         let (server, tag, invite) = (ringing.server, ringing.tag.clone(), ringing.invite.clone());
         let Ok(message) = Message::parse(&invite) else { return };
         let bytes = self.response(&message, Status::OK, &tag);
-        let accepted = Accepted { server, bytes: bytes.clone(), since: now, interval: T1, hold };
+        let accepted = AcceptedInvite { server, bytes: bytes.clone(), since: now, interval: T1, hold };
         self.dialogs.push(Dialog {
             call_id: wire::text(message.call_id()),
             local: format!("{};tag={tag}", wire::value(&message, HeaderName::To)),
@@ -112,9 +112,9 @@ impl Agent {
 
     /// A phone that was silent for long rings after all.
     pub(super) fn wake_up(&mut self, now: Timestamp, index: usize) {
-        let Answering::Late { ring, .. } = self.phone.answering else { return };
+        let AnswerBehavior::Late { ring, .. } = self.phone.answer_behavior else { return };
         if !self.ringing[index].over {
-            self.say(now, index, Status::RINGING);
+            self.respond(now, index, Status::RINGING);
             self.schedule(now + ring, Task::Answer(index));
         }
     }
@@ -128,7 +128,7 @@ impl Agent {
             self.stop_ringing(now, index, Status::BUSY_HERE);
             return;
         }
-        self.say(now, index, Status::RINGING);
+        self.respond(now, index, Status::RINGING);
         self.schedule(now + Duration::from_secs(50), Task::RingAgain(index));
     }
 
@@ -150,24 +150,24 @@ impl Agent {
     fn on_invite(&mut self, now: Timestamp, server: ServerId, tag: String, message: &Message<'_>) {
         self.ringing.push(Ringing { server, invite: message.bytes().to_vec(), tag, rings: 0, over: false });
         let index = self.ringing.len() - 1;
-        match self.phone.answering {
-            Answering::Answer { ring, .. } => {
-                self.say(now, index, Status::RINGING);
+        match self.phone.answer_behavior {
+            AnswerBehavior::Answer { ring, .. } => {
+                self.respond(now, index, Status::RINGING);
                 self.schedule(now + ring, Task::Answer(index));
             }
-            Answering::Ring | Answering::Dead => {
-                self.say(now, index, Status::TRYING);
-                self.say(now, index, Status::RINGING);
+            AnswerBehavior::Ring | AnswerBehavior::Dead => {
+                self.respond(now, index, Status::TRYING);
+                self.respond(now, index, Status::RINGING);
             }
-            Answering::RingOn => self.ring_again(now, index),
-            Answering::Busy => self.stop_ringing(now, index, Status::BUSY_HERE),
-            Answering::Late { silence, .. } => self.schedule(now + silence, Task::WakeUp(index)),
-            Answering::Unavailable => self.stop_ringing(now, index, Status::SERVICE_UNAVAILABLE),
-            Answering::Decline => self.stop_ringing(now, index, Status::DECLINE),
+            AnswerBehavior::RingOn => self.ring_again(now, index),
+            AnswerBehavior::Busy => self.stop_ringing(now, index, Status::BUSY_HERE),
+            AnswerBehavior::Late { silence, .. } => self.schedule(now + silence, Task::WakeUp(index)),
+            AnswerBehavior::Unavailable => self.stop_ringing(now, index, Status::SERVICE_UNAVAILABLE),
+            AnswerBehavior::Decline => self.stop_ringing(now, index, Status::DECLINE),
         }
     }
 
-    fn say(&mut self, now: Timestamp, index: usize, status: Status) {
+    fn respond(&mut self, now: Timestamp, index: usize, status: Status) {
         let ringing = &self.ringing[index];
         let (server, tag, invite) = (ringing.server, ringing.tag.clone(), ringing.invite.clone());
         if let Ok(message) = Message::parse(&invite) {
@@ -202,7 +202,7 @@ impl Agent {
     /// A response with what a dialog needs, and with odd header lines and a body that must not be touched on the way.
     fn response(&self, message: &Message<'_>, status: Status, tag: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut reply = Reply::begin(&mut out, message.head(), status, status.reason(), tag.as_bytes(), None);
+        let mut reply = ResponseBuilder::begin(&mut out, message.head(), status, status.reason(), tag.as_bytes(), None);
         for route in message.head().all(HeaderName::RecordRoute) {
             reply = reply.header("Record-Route", &[route]);
         }

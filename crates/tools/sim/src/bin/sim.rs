@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use strowger_sim::agent::Tally;
 use strowger_sim::crash_points;
-use strowger_sim::invariants::Witnessed;
+use strowger_sim::invariants::RuleCoverage;
 use strowger_sim::overload::{self, Cpu};
 use strowger_sim::scenario::Scenario;
-use strowger_sim::store::Done;
+use strowger_sim::store::StoreStats;
 use strowger_sim::world::{Options, World};
 
 const USAGE: &str = "\
@@ -80,8 +80,8 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let (mut tally, mut witnessed, mut steps) = (Tally::default(), Witnessed::default(), 0);
-    let (mut done, mut ends) = (Done::default(), 0);
+    let (mut tally, mut witnessed, mut steps) = (Tally::default(), RuleCoverage::default(), 0);
+    let (mut done, mut ends) = (StoreStats::default(), 0);
     for seed in seeds.clone() {
         let outcome = World::run(&Scenario::of(seed), seed, Options { ladder, ..Options::default() });
         print!("{}", outcome.ladder);
@@ -91,9 +91,9 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
             return ExitCode::from(1);
         }
         tally.add(&outcome.tally);
-        witnessed.add(&outcome.witnessed);
+        witnessed.add(&outcome.coverage);
         steps += outcome.steps;
-        done.add(&outcome.done);
+        done.add(&outcome.store_stats);
         ends += outcome.ends;
         let done = seed - seeds.start + 1;
         if done % 100 == 0 {

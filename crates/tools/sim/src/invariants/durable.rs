@@ -8,28 +8,28 @@ use strowger_message::{HeaderName, Message, Method, Status};
 use strowger_registrar::{Durability, Record};
 use strowger_shard::MAX_AMPLIFICATION;
 
+use super::location_model::{QueuedRegister, StagedRegister};
 use super::requests::broken_unless;
-use super::table::{Queued, Staged};
 use super::{Invariants, Key, Rule, SLACK, Verdict, Violation};
 use crate::ladder::summary;
-use crate::server::{Kept, Server, Step};
+use crate::server::{PendingRecord, Server, Step};
 
 /// How long a client waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Records of the present step that nobody has accounted for.
-type Records<'a> = VecDeque<&'a Kept>;
+type Records<'a> = VecDeque<&'a PendingRecord>;
 
 impl Invariants {
     /// The server has been ended and another process begins, whose store time is `skew_ns` later than it would have been.
     /// Requests of before are none of its business; that there were any is remembered, for what else may come of them.
     #[must_use]
-    pub fn restarted(mut self, skew_ns: i128, has_store: bool, found: Vec<Vec<u8>>) -> Self {
+    pub fn after_restart(mut self, skew_ns: i128, has_store: bool, found: Vec<Vec<u8>>) -> Self {
         let before = core::mem::take(&mut self.upstream).into_keys();
         self.ghosts.extend(before);
         self.downstream.clear();
         self.closed.clear();
-        self.answers = super::Answers::default();
+        self.answers = super::DnsAnswers::default();
         self.forgiven.clear();
         self.table.queues.clear();
         self.table.staged.clear();
@@ -39,9 +39,9 @@ impl Invariants {
     }
 
     /// The store has a record that nobody waits for.
-    pub fn kept(&mut self, record: &[u8]) {
+    pub fn on_record_stored(&mut self, record: &[u8]) {
         if let Ok(parsed) = Record::parse(record) {
-            self.table.ledger.keep(parsed.aor(), record);
+            self.table.ledger.on_stored(parsed.aor(), record);
         }
     }
 
@@ -57,7 +57,7 @@ impl Invariants {
     }
 
     /// The store works: what it has refused before is nowhere.
-    pub fn recovered(&mut self) {
+    pub fn on_store_recovered(&mut self) {
         self.table.ledger.recover();
     }
 
@@ -66,13 +66,13 @@ impl Invariants {
         &mut self,
         now: Timestamp,
         step: &Step,
-        records: &[Kept],
+        records: &[PendingRecord],
         server: &Server,
     ) -> Verdict {
         let mut records: Records<'_> = records.iter().collect();
         match step {
             Step::Message { .. } => {
-                if let Some((key, true)) = self.present.request.clone()
+                if let Some((key, true)) = self.step.request.clone()
                     && key.1 == Method::Register.as_bytes()
                 {
                     self.check_register(now, &key, &mut records)?;
@@ -110,7 +110,7 @@ impl Invariants {
             let key = key.clone();
             if self.table.staged.values().any(|staged| staged.aor == asked.aor) {
                 let queue = self.table.queues.entry(asked.aor).or_default();
-                queue.push_back(Queued { key, is_barred: false });
+                queue.push_back(QueuedRegister { key, is_barred: false });
                 return Ok(());
             }
             return self.stage(now, key, records);
@@ -170,7 +170,7 @@ impl Invariants {
         broken_unless(aor == asked.aor, Rule::Durable, || "the record is another address's".to_owned())?;
         self.table.ledger.emit(&asked.aor, &kept.record, next.entries(now, &asked.aor));
         let record = kept.record.clone();
-        let staged = Staged { key, aor: asked.aor, at: now, record, is_answered: false, is_barred: false };
+        let staged = StagedRegister { key, aor: asked.aor, at: now, record, is_answered: false, is_barred: false };
         self.table.staged.insert((kept.shard, ticket), staged);
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Invariants {
         let Some(staged) = self.table.staged.remove(&id) else { return Ok(()) };
         let aor = &staged.aor;
         if kept {
-            self.table.ledger.keep(aor, &staged.record);
+            self.table.ledger.on_stored(aor, &staged.record);
         } else {
             self.table.ledger.fail(aor, &staged.record);
         }
@@ -190,11 +190,11 @@ impl Invariants {
         if !staged.is_answered {
             self.check_told(now, &staged, kept)?;
         }
-        self.take_turns(now, aor, records)
+        self.process_queue(now, aor, records)
     }
 
     /// What is kept is visible now, but for what lived on a connection that is closed.
-    fn bind(&mut self, now: Timestamp, staged: &Staged) -> Verdict {
+    fn bind(&mut self, now: Timestamp, staged: &StagedRegister) -> Verdict {
         let Some(upstream) = self.upstream.get(&staged.key) else { return Ok(()) };
         let Some(asked) = self.table.asked(upstream) else { return Ok(()) };
         let mut model = core::mem::take(&mut self.table.ledger.model);
@@ -208,7 +208,7 @@ impl Invariants {
     }
 
     /// Who waited for the store is told what became of it.
-    fn check_told(&self, now: Timestamp, staged: &Staged, kept: bool) -> Verdict {
+    fn check_told(&self, now: Timestamp, staged: &StagedRegister, kept: bool) -> Verdict {
         let Some(upstream) = self.upstream.get(&staged.key) else { return Ok(()) };
         let expected = match (staged.is_barred, kept) {
             (true, _) => Status::FORBIDDEN,
@@ -233,7 +233,7 @@ impl Invariants {
     }
 
     /// Those that have waited for another of their address have their turn, until one is at the store.
-    fn take_turns(&mut self, now: Timestamp, aor: &[u8], records: &mut Records<'_>) -> Verdict {
+    fn process_queue(&mut self, now: Timestamp, aor: &[u8], records: &mut Records<'_>) -> Verdict {
         while let Some(next) = self.table.queues.get_mut(aor).and_then(VecDeque::pop_front) {
             let Some(upstream) = self.upstream.get(&next.key) else { continue };
             match upstream.finals.first().map(|one| one.status) {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_proxy::Policy;
 
-use super::fork::Plan;
+use super::fork::ExpectedTargets;
 use super::requests::broken_unless;
 use super::{Branch, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, Violation};
 use crate::ladder::summary;
@@ -17,7 +17,7 @@ const MAX_ASKING: Duration = Duration::from_secs(16);
 
 /// How often what was seen that the rules for forks and connections are about.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Witnessed {
+pub struct RuleCoverage {
     /// Branches to contacts of a lower preference.
     pub later_steps: u64,
     /// Branches to a second or third target.
@@ -32,7 +32,7 @@ pub struct Witnessed {
     pub answers: u64,
 }
 
-impl Witnessed {
+impl RuleCoverage {
     /// Adds another's.
     pub const fn add(&mut self, other: &Self) {
         self.later_steps += other.later_steps;
@@ -47,17 +47,20 @@ impl Witnessed {
 impl Invariants {
     /// What was seen so far.
     #[must_use]
-    pub fn witnessed(&self) -> Witnessed {
+    pub fn coverage(&self) -> RuleCoverage {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let mut seen =
-            Witnessed { closed: count(self.closed.len()), answers: count(self.answers.len()), ..Witnessed::default() };
+        let mut seen = RuleCoverage {
+            closed: count(self.closed.len()),
+            answers: count(self.answers.len()),
+            ..RuleCoverage::default()
+        };
         for upstream in self.upstream.values() {
             let first = upstream.branches.first().map_or(0, |first| first.opened_in);
             let later = count(upstream.branches.iter().filter(|branch| branch.opened_in > first).count());
-            match upstream.plan {
-                Plan::One => {}
-                Plan::Contacts(_) => seen.later_steps += later,
-                Plan::Targets { .. } => seen.failovers += later,
+            match upstream.targets {
+                ExpectedTargets::One => {}
+                ExpectedTargets::Contacts(_) => seen.later_steps += later,
+                ExpectedTargets::Targets { .. } => seen.failovers += later,
             }
             let branches = || upstream.branches.iter();
             let left = |branch: &&Branch| branch.superseded && branch.cancelled_at.is_some();
@@ -96,14 +99,18 @@ impl Upstream {
     /// Timer B where nothing was heard, else Timer C, and 64·T1 after its CANCEL. Of several targets none has longer than
     /// its share of silence, while there is a caller who waits.
     fn check_ended(&self, policy: &Policy) -> Verdict {
-        let listed = matches!(&self.plan, Plan::Targets { named: false, .. }) && self.branches.len() > 1;
+        let listed = matches!(&self.targets, ExpectedTargets::Targets { named: false, .. }) && self.branches.len() > 1;
         let silence = if listed && !self.cancelled { policy.failover_timeout.min(TIMEOUT) } else { TIMEOUT };
         let patience = |branch: &Branch| match branch.provisional_at {
             Some(at) if !branch.superseded => branch.ring_deadline.max(at) + TIMEOUT,
             _ => branch.sent_at + silence,
         };
         // A name may have to be asked for first, and once more at each turn.
-        let asking = if matches!(self.plan, Plan::Targets { named: true, .. }) { MAX_ASKING } else { Duration::ZERO };
+        let asking = if matches!(self.targets, ExpectedTargets::Targets { named: true, .. }) {
+            MAX_ASKING
+        } else {
+            Duration::ZERO
+        };
         let latest = self.branches.iter().map(patience).max().unwrap_or(self.at) + SLACK + asking;
         let ended = self.finals.first().map(|one| one.at);
         broken_unless(ended.is_some_and(|at| at <= latest), Rule::InviteEnds, || {

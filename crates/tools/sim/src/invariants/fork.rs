@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{Message, Method, Status, Uri};
 use strowger_proxy::{Policy, Stateless};
-use strowger_shard::{Action, Place, Route};
+use strowger_shard::{Action, Route, TargetAddress};
 
 use super::requests::broken_unless;
 use super::{Branch, Invariants, Key, Rule, SLACK, TIMEOUT, Upstream, Verdict};
@@ -13,7 +13,7 @@ use crate::ladder::summary;
 
 /// Where a request may go, as it was known when it came.
 #[derive(Debug)]
-pub(super) enum Plan {
+pub(super) enum ExpectedTargets {
     /// To one place.
     One,
     /// To a user's contacts, the most preferred first: those of equal preference at once.
@@ -29,7 +29,7 @@ pub(super) enum Plan {
 
 /// What came of the answers to one question.
 #[derive(Debug, Default)]
-pub(super) struct Answers(Vec<(Timestamp, Vec<SocketAddr>)>);
+pub(super) struct DnsAnswers(Vec<(Timestamp, Vec<SocketAddr>)>);
 
 /// A branch that is about to be.
 pub(super) struct Entry<'a> {
@@ -42,7 +42,7 @@ pub(super) struct Entry<'a> {
     pub(super) uri: &'a [u8],
 }
 
-impl Answers {
+impl DnsAnswers {
     pub(super) fn add(&mut self, now: Timestamp, addresses: Vec<SocketAddr>) {
         self.0.push((now, addresses));
     }
@@ -60,23 +60,23 @@ impl Answers {
 
 impl Invariants {
     /// Where a request may go.
-    pub(super) fn plan_of(&self, now: Timestamp, message: &Message<'_>) -> Plan {
+    pub(super) fn plan_of(&self, now: Timestamp, message: &Message<'_>) -> ExpectedTargets {
         let Some(uri) = Uri::parse(message.request_uri()).filter(|_| message.to().tag().is_none()) else {
-            return Plan::One;
+            return ExpectedTargets::One;
         };
         if let Some(Action::Proxy { targets, .. }) = self.route_of(message).map(|route| &route.action) {
             let mut targets: Vec<_> = targets.iter().collect();
             targets.sort_by_key(|target| target.priority);
-            let address = |place: &Place| match place {
-                Place::At { address, .. } => Some(*address),
-                Place::Named(_) => None,
+            let address = |place: &TargetAddress| match place {
+                TargetAddress::Literal { address, .. } => Some(*address),
+                TargetAddress::Name(_) => None,
             };
-            let addresses: Vec<_> = targets.iter().filter_map(|target| address(&target.place)).collect();
+            let addresses: Vec<_> = targets.iter().filter_map(|target| address(&target.address)).collect();
             let named = addresses.len() < targets.len();
-            return Plan::Targets { addresses, named };
+            return ExpectedTargets::Targets { addresses, named };
         }
         let contacts = uri.sip().filter(|uri| uri.user.is_some()).and_then(|uri| self.table.contacts(now, uri));
-        contacts.map_or(Plan::One, Plan::Contacts)
+        contacts.map_or(ExpectedTargets::One, ExpectedTargets::Contacts)
     }
 
     /// The route that takes a request.
@@ -106,7 +106,9 @@ impl Invariants {
     /// keeps no state the priority alone counts.
     pub(super) fn check_avoided(&self, now: Timestamp, key: &Key) -> Verdict {
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
-        let (Plan::Targets { addresses, named: false }, [first]) = (&upstream.plan, &upstream.branches[..]) else {
+        let (ExpectedTargets::Targets { addresses, named: false }, [first]) =
+            (&upstream.targets, &upstream.branches[..])
+        else {
             return Ok(());
         };
         let chosen = first.flow.peer;
@@ -138,9 +140,9 @@ impl Invariants {
     /// Those that were touched: what is not wanted is cancelled, a step is whole, and something goes on until the caller is
     /// told the end.
     pub(super) fn check_touched(&self, now: Timestamp) -> Verdict {
-        for key in &self.present.touched {
+        for key in &self.step.touched {
             let Some(upstream) = self.upstream.get(key).filter(|upstream| !upstream.stateless) else { continue };
-            upstream.check_step(self.present.number)?;
+            upstream.check_step(self.step.number)?;
             if upstream.is_invite() {
                 upstream.check_losers(now)?;
                 upstream.check_goes_on(now)?;
@@ -153,7 +155,7 @@ impl Invariants {
     pub(super) fn on_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
         self.closed.insert(connection);
         self.table.disconnect(connection);
-        self.present.closed = true;
+        self.step.closed = true;
         self.lose(now, |Branch { flow, .. }| {
             let same = flow.connection.map_or(flow.peer == peer, |used| used == connection && !flow.reopen);
             flow.transport.is_reliable() && same
@@ -162,7 +164,7 @@ impl Invariants {
             let unheard = branch.provisional_at.is_none() && branch.waits(now);
             if branch.flow.connection == Some(connection) && branch.flow.reopen && unheard {
                 branch.flow = Flow::new(branch.flow.listener, branch.flow.transport, branch.flow.peer);
-                branch.moved_in = self.present.number;
+                branch.moved_in = self.step.number;
             }
         }
     }
@@ -170,14 +172,14 @@ impl Invariants {
     /// Branches that are lost with what has just happened.
     pub(super) fn lose(&mut self, now: Timestamp, is_lost: impl Fn(&Branch) -> bool) {
         for (key, upstream) in self.upstream.iter_mut().filter(|(_, upstream)| !upstream.stateless) {
-            let shared = matches!(upstream.plan, Plan::Targets { .. });
+            let shared = matches!(upstream.targets, ExpectedTargets::Targets { .. });
             for branch in &mut upstream.branches {
                 if branch.waits(now) && branch.provisional_at.is_none() && branch.lost_at.is_none() && is_lost(branch) {
                     if shared && branch.ended_at(now).is_none() {
                         branch.failed_at.get_or_insert(now);
                     }
                     branch.lost_at = Some(now);
-                    self.present.touched.push(key.clone());
+                    self.step.touched.push(key.clone());
                 }
             }
         }
@@ -196,21 +198,23 @@ impl Upstream {
         &mut self,
         entry: &Entry<'_>,
         policy: &Policy,
-        answers: &Answers,
+        answers: &DnsAnswers,
     ) -> Result<(u16, bool, bool), (Rule, String)> {
         let shown = summary(&self.request);
         if entry.late {
             broken_unless(!self.stateless, Rule::ForwardedOnce, || format!("forwarded a second time: {shown}"))?;
             broken_unless(self.may_go_on(), Rule::NothingNew, || format!("it is over: {shown}"))?;
         }
-        match &self.plan {
-            Plan::One => {
+        match &self.targets {
+            ExpectedTargets::One => {
                 let only = self.branches.is_empty() && !entry.late;
                 broken_unless(only, Rule::ForwardedOnce, || format!("forwarded a second time: {shown}"))?;
                 Ok((1000, false, false))
             }
-            Plan::Contacts(contacts) => self.enter_contact(entry, contacts).map(|(q, lower)| (q, false, lower)),
-            Plan::Targets { addresses, named } => {
+            ExpectedTargets::Contacts(contacts) => {
+                self.enter_contact(entry, contacts).map(|(q, lower)| (q, false, lower))
+            }
+            ExpectedTargets::Targets { addresses, named } => {
                 let (addresses, named) = (addresses.clone(), *named);
                 let known = addresses.contains(&entry.flow.peer) || named && answers.name(self.at, entry.flow.peer);
                 broken_unless(known, Rule::Failover, || format!("{} is no target: {shown}", entry.flow))?;
@@ -277,7 +281,7 @@ impl Upstream {
 
     /// The caller has heard that nobody answers: the last target has been silent for as long as the others, and is left.
     pub(super) fn leave_last(&mut self, now: Timestamp, policy: &Policy) {
-        if !matches!(self.plan, Plan::Targets { .. }) || !self.is_invite() {
+        if !matches!(self.targets, ExpectedTargets::Targets { .. }) || !self.is_invite() {
             return;
         }
         let silent = |branch: &Branch| branch.has_others && branch.waits(now) && branch.provisional_at.is_none();
@@ -291,7 +295,9 @@ impl Upstream {
 
     /// All contacts of one preference are tried at once.
     fn check_step(&self, step: u64) -> Verdict {
-        let (Plan::Contacts(contacts), Some(last)) = (&self.plan, self.branches.last()) else { return Ok(()) };
+        let (ExpectedTargets::Contacts(contacts), Some(last)) = (&self.targets, self.branches.last()) else {
+            return Ok(());
+        };
         let opened = self.branches.iter().filter(|branch| branch.opened_in == step).count();
         let wanted = contacts.iter().filter(|(_, q)| *q == last.q).count();
         broken_unless(opened == 0 || opened == wanted, Rule::StepOrder, || {
@@ -315,7 +321,7 @@ impl Upstream {
 
     /// Where nothing more can come, the caller knows.
     fn check_goes_on(&self, now: Timestamp) -> Verdict {
-        let asks = matches!(self.plan, Plan::Targets { named: true, .. }) && self.may_go_on();
+        let asks = matches!(self.targets, ExpectedTargets::Targets { named: true, .. }) && self.may_go_on();
         // One whose name is looked up has no branch yet.
         let was_sent = !self.branches.is_empty() || self.cancelled;
         if !self.finals.is_empty() || asks || !was_sent {
@@ -335,24 +341,24 @@ impl Upstream {
         if status.is_success() || self.stateless || self.branches.is_empty() || !self.may_go_on() {
             return Ok(());
         }
-        let left = match &self.plan {
-            Plan::One => false,
-            Plan::Contacts(contacts) => {
+        let left = match &self.targets {
+            ExpectedTargets::One => false,
+            ExpectedTargets::Contacts(contacts) => {
                 contacts.iter().any(|(uri, _)| !self.branches.iter().any(|branch| branch.uri == *uri))
             }
-            Plan::Targets { addresses, .. } => {
+            ExpectedTargets::Targets { addresses, .. } => {
                 let failed = self.branches.last().is_some_and(|last| {
                     last.lost_at.is_some() || last.finished.is_some_and(|(status, _)| is_worth_another(status))
                 });
                 failed && addresses.iter().any(|address| self.branches_at(*address).next().is_none())
             }
         };
-        let rule = if matches!(self.plan, Plan::Contacts(_)) { Rule::StepOrder } else { Rule::Failover };
+        let rule = if matches!(self.targets, ExpectedTargets::Contacts(_)) { Rule::StepOrder } else { Rule::Failover };
         broken_unless(!left, rule, || format!("{status}, but not all were tried: {}", summary(&self.request)))
     }
 
     fn branches_at(&self, address: SocketAddr) -> impl Iterator<Item = &Branch> {
-        let shared = matches!(self.plan, Plan::Targets { .. });
+        let shared = matches!(self.targets, ExpectedTargets::Targets { .. });
         self.branches.iter().filter(move |branch| shared && branch.flow.peer == address)
     }
 

@@ -4,10 +4,10 @@
 mod durable;
 mod end;
 mod fork;
+mod location_model;
 mod requests;
 mod responses;
-mod table;
-mod untouched;
+mod unchanged;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,11 +19,11 @@ use strowger_foundation::{ConnId, Flow, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, Method, Status, Via};
 use strowger_shard::Snapshot;
 
-use crate::server::{Asked, Kept, Sent, Server, Step};
+use crate::server::{DnsQuery, PendingRecord, SentMessage, Server, Step};
 use crate::world::seconds;
-pub use end::Witnessed;
-use fork::{Answers, Plan};
-use table::Table;
+pub use end::RuleCoverage;
+use fork::{DnsAnswers, ExpectedTargets};
+use location_model::LocationModel;
 
 /// 64·T1: Timers B, F, H, J, L and M.
 const TIMEOUT: Duration = Duration::from_secs(32);
@@ -42,7 +42,7 @@ pub enum Rule {
     /// A response belongs to a request, and goes where it came from.
     ResponseAddressed,
     /// A response is a branch's, without our Via and else untouched, or one of the server's own with a To tag.
-    ResponseUntouched,
+    ResponseUnchanged,
     /// An ACK to a failure is absorbed.
     AckAbsorbed,
     /// An ACK to a success goes on.
@@ -50,7 +50,7 @@ pub enum Rule {
     /// A request is forwarded once to each target, however often it comes.
     ForwardedOnce,
     /// A forwarded request has one hop less, a Via of ours, and what a proxy has no business with is untouched.
-    RequestUntouched,
+    RequestUnchanged,
     /// Contacts are tried by falling preference: equal ones at once, lower ones as soon as all before them have ended, or
     /// their time is over, and not before.
     StepOrder,
@@ -117,8 +117,8 @@ struct Upstream {
     at: Timestamp,
     source: Flow,
     request: Vec<u8>,
-    plan: Plan,
-    finals: Vec<Final>,
+    targets: ExpectedTargets,
+    finals: Vec<FinalResponse>,
     branches: Vec<Branch>,
     /// Its route keeps no state: what a transaction would do is the peers' affair.
     stateless: bool,
@@ -127,7 +127,7 @@ struct Upstream {
 }
 
 #[derive(Debug)]
-struct Final {
+struct FinalResponse {
     at: Timestamp,
     status: Status,
     to: Vec<u8>,
@@ -188,7 +188,7 @@ impl Branch {
 
 /// What the present step was about.
 #[derive(Debug, Default)]
-struct Present {
+struct StepContext {
     number: u64,
     /// The request that came, and whether it came for the first time.
     request: Option<(Key, bool)>,
@@ -215,15 +215,15 @@ pub struct Invariants {
     upstream: BTreeMap<Key, Upstream>,
     /// Our branches by their method, and where they stand.
     downstream: BTreeMap<Key, (Key, usize)>,
-    table: Table,
-    answers: Answers,
+    table: LocationModel,
+    answers: DnsAnswers,
     closed: BTreeSet<ConnId>,
     /// The upstream transactions of processes that have ended.
     ghosts: BTreeSet<Key>,
     can_write: bool,
     /// When an address last accepted something.
     forgiven: BTreeMap<SocketAddr, Timestamp>,
-    present: Present,
+    step: StepContext,
 }
 
 impl Invariants {
@@ -231,16 +231,16 @@ impl Invariants {
     #[must_use]
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
         Self {
-            table: Table::new(Arc::clone(&snapshot)),
+            table: LocationModel::new(Arc::clone(&snapshot)),
             snapshot,
             upstream: BTreeMap::new(),
             downstream: BTreeMap::new(),
-            answers: Answers::default(),
+            answers: DnsAnswers::default(),
             closed: BTreeSet::new(),
             ghosts: BTreeSet::new(),
             can_write: true,
             forgiven: BTreeMap::new(),
-            present: Present::default(),
+            step: StepContext::default(),
         }
     }
 
@@ -252,18 +252,25 @@ impl Invariants {
         &mut self,
         now: Timestamp,
         step: &Step,
-        sent: &[Sent],
-        asked: &[Asked],
-        records: &[Kept],
+        sent: &[SentMessage],
+        asked: &[DnsQuery],
+        records: &[PendingRecord],
         server: &Server,
     ) -> Result<(), Violation> {
-        let (number, asked) = (self.present.number + 1, !asked.is_empty());
-        self.present = Present { number, asked, ..Present::default() };
+        let (number, asked) = (self.step.number + 1, !asked.is_empty());
+        self.step = StepContext { number, asked, ..StepContext::default() };
         let verdict = self.check(now, step, sent, records, server);
         verdict.map_err(|(rule, detail)| Violation { at: now, rule, detail })
     }
 
-    fn check(&mut self, now: Timestamp, step: &Step, sent: &[Sent], records: &[Kept], server: &Server) -> Verdict {
+    fn check(
+        &mut self,
+        now: Timestamp,
+        step: &Step,
+        sent: &[SentMessage],
+        records: &[PendingRecord],
+        server: &Server,
+    ) -> Verdict {
         self.take(now, step);
         for sent in sent {
             // An empty line keeps a translation open.
@@ -290,7 +297,7 @@ impl Invariants {
         match step {
             Step::Message { flow, bytes, .. } => {
                 let Ok(message) = Message::parse(bytes) else { return };
-                self.present.transport = Some(flow.transport);
+                self.step.transport = Some(flow.transport);
                 match message.status() {
                     None => self.on_request(now, *flow, &message),
                     Some(status) => self.on_response(now, &message, status),
@@ -311,7 +318,7 @@ impl Invariants {
                     self.answers.add(now, hops.map(|hop| hop.address).collect());
                 }
             }
-            Step::Timeout { .. } => self.present.timeout = true,
+            Step::Timeout { .. } => self.step.timeout = true,
             Step::Stored { .. }
             | Step::Forget { .. }
             | Step::Unregister { .. }
@@ -327,32 +334,32 @@ impl Invariants {
             if let Some(upstream) = self.upstream.get_mut(&key(&branch, Method::Invite)) {
                 upstream.acknowledged = true;
             }
-            self.present.ack = Some(message.bytes().to_vec());
+            self.step.ack = Some(message.bytes().to_vec());
             return;
         }
         if message.method() == Method::Cancel {
             let invite = key(&branch, Method::Invite);
             if let Some(upstream) = self.upstream.get_mut(&invite).filter(|upstream| upstream.finals.is_empty()) {
                 upstream.cancelled = true;
-                self.present.touched.push(invite);
+                self.step.touched.push(invite);
             }
         }
         let key = key(&branch, message.method());
         let first = !self.upstream.contains_key(&key);
         let stateless = self.is_stateless(&source, message);
-        let plan = if first { self.plan_of(now, message) } else { Plan::One };
+        let plan = if first { self.plan_of(now, message) } else { ExpectedTargets::One };
         self.upstream.entry(key.clone()).or_insert_with(|| Upstream {
             at: now,
             source,
             request: message.bytes().to_vec(),
-            plan,
+            targets: plan,
             finals: Vec::new(),
             branches: Vec::new(),
             stateless,
             cancelled: false,
             acknowledged: false,
         });
-        self.present.request = Some((key, first));
+        self.step.request = Some((key, first));
     }
 
     /// A response came in.
@@ -360,11 +367,11 @@ impl Invariants {
         let Some((key, index)) = self.downstream.get(&key(&branch_of(message.via()), message.method())) else { return };
         let Some(upstream) = self.upstream.get_mut(key) else { return };
         let is_invite = message.method() == Method::Invite;
-        let stripped = untouched::without_top_via(message);
+        let stripped = unchanged::without_top_via(message);
         if is_invite && status.is_success() && upstream.passes_success(now, *index) {
-            self.present.expected = Some(stripped.clone());
+            self.step.expected = Some(stripped.clone());
         }
-        let shared = matches!(upstream.plan, Plan::Targets { .. });
+        let shared = matches!(upstream.targets, ExpectedTargets::Targets { .. });
         let branch = &mut upstream.branches[*index];
         // What comes when the branch has timed out finds nobody.
         let waits = branch.waits(now);
@@ -387,7 +394,7 @@ impl Invariants {
             self.forgiven.insert(branch.flow.peer, now);
         }
         branch.responses.push(stripped);
-        self.present.touched.push(key.clone());
+        self.step.touched.push(key.clone());
     }
 }
 

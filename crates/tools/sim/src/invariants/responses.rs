@@ -4,9 +4,9 @@ use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
 
 use super::requests::broken_unless;
-use super::{Final, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
+use super::{FinalResponse, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
 use crate::ladder::summary;
-use crate::server::Sent;
+use crate::server::SentMessage;
 
 /// What begins every tag of a user agent, and none of the server's.
 const AGENT_TAG: &[u8] = b"phone-";
@@ -23,7 +23,7 @@ impl Invariants {
         let shown = || summary(message.bytes());
         let Some(upstream) = self.upstream.get_mut(&key) else {
             // Where a route keeps no state, responses pass whatever became of the process.
-            if self.ghosts.contains(&key) && self.present.request.is_none() {
+            if self.ghosts.contains(&key) && self.step.request.is_none() {
                 return Ok(());
             }
             return Err((Rule::ResponseAddressed, format!("a response to nobody: {}", shown())));
@@ -36,8 +36,8 @@ impl Invariants {
             broken_unless(allowed, Rule::NonInviteResponses, shown)?;
         }
         if status == Status::TRYING && !upstream.stateless {
-            let asked = self.present.request.as_ref().is_some_and(|(asked, _)| *asked == key);
-            broken_unless(asked, Rule::ResponseUntouched, || {
+            let asked = self.step.request.as_ref().is_some_and(|(asked, _)| *asked == key);
+            broken_unless(asked, Rule::ResponseUnchanged, || {
                 format!("a 100 goes no further than its hop: {}", shown())
             })?;
         }
@@ -47,32 +47,33 @@ impl Invariants {
         }
         let to = message.head().first(HeaderName::To).unwrap_or(&[]).to_vec();
         if upstream.finals.iter().any(|one| is_the_same(&one.bytes, message.bytes())) {
-            let silent = status.is_success() || !self.present.timeout || !flow.transport.is_reliable();
+            let silent = status.is_success() || !self.step.timeout || !flow.transport.is_reliable();
             return broken_unless(silent, Rule::Streams, || format!("repeated on a stream: {}", shown()));
         }
         upstream.check_untried(status)?;
-        let another_success =
-            |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
+        let another_success = |one: &FinalResponse| {
+            upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to
+        };
         let allowed = upstream.finals.iter().all(another_success);
         broken_unless(allowed, Rule::OneFinalResponse, || format!("a second final response: {}", shown()))?;
         if !status.is_success() {
             upstream.leave_last(now, &self.snapshot.proxy);
         }
         let bytes = message.bytes().to_vec();
-        upstream.finals.push(Final { at: now, status, to, bytes });
+        upstream.finals.push(FinalResponse { at: now, status, to, bytes });
         Ok(())
     }
 
     /// The 2xx that came in this step has gone up.
-    pub(super) fn check_success(&self, sent: &[Sent]) -> Verdict {
-        let Some(expected) = &self.present.expected else { return Ok(()) };
+    pub(super) fn check_success(&self, sent: &[SentMessage]) -> Verdict {
+        let Some(expected) = &self.step.expected else { return Ok(()) };
         let passed = sent.iter().any(|sent| sent.bytes == *expected);
         broken_unless(passed, Rule::EverySuccess, || format!("not passed up: {}", summary(expected)))
     }
 
     /// A request that came again is answered by the same response, where the transaction has one to send.
-    pub(super) fn check_repeated(&self, now: Timestamp, sent: &[Sent]) -> Verdict {
-        let Some((key, false)) = &self.present.request else { return Ok(()) };
+    pub(super) fn check_repeated(&self, now: Timestamp, sent: &[SentMessage]) -> Verdict {
+        let Some((key, false)) = &self.step.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let Some(answer) = upstream.finals.first() else { return Ok(()) };
         let silent =
@@ -86,12 +87,12 @@ impl Invariants {
 
     /// A new INVITE is answered at once, be it by 100; and so is every other request that the server does not forward.
     pub(super) fn check_begun(&self, now: Timestamp) -> Verdict {
-        let Some((key, true)) = &self.present.request else { return Ok(()) };
+        let Some((key, true)) = &self.step.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let answered = upstream.finals.iter().any(|one| one.at == now);
         // Whether a REGISTER may wait is another rule's affair.
         let registers = key.1 == Method::Register.as_bytes();
-        let goes_on = registers || !upstream.branches.is_empty() || self.present.asked;
+        let goes_on = registers || !upstream.branches.is_empty() || self.step.asked;
         broken_unless(answered || goes_on, Rule::InviteEnds, || {
             format!("neither answered nor forwarded: {}", summary(&upstream.request))
         })
@@ -144,11 +145,11 @@ impl Upstream {
             None => tag.is_some_and(|tag| !tag.starts_with(AGENT_TAG)),
         };
         let shown = || message.bytes().escape_ascii().to_string();
-        broken_unless(tagged, Rule::ResponseUntouched, || format!("neither a branch's nor ours: {}", shown()))?;
+        broken_unless(tagged, Rule::ResponseUnchanged, || format!("neither a branch's nor ours: {}", shown()))?;
         let vias = |message: &Message<'_>| message.head().elements(HeaderName::Via).count();
-        broken_unless(vias(message) == vias(&request), Rule::ResponseUntouched, || format!("other Vias: {}", shown()))?;
+        broken_unless(vias(message) == vias(&request), Rule::ResponseUnchanged, || format!("other Vias: {}", shown()))?;
         let copied = [HeaderName::From, HeaderName::CallId, HeaderName::CSeq];
         let same = copied.into_iter().all(|name| message.head().first(name) == request.head().first(name));
-        broken_unless(same, Rule::ResponseUntouched, || format!("of another request: {}", shown()))
+        broken_unless(same, Rule::ResponseUnchanged, || format!("of another request: {}", shown()))
     }
 }

@@ -5,9 +5,9 @@ use core::time::Duration;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_overload::{
-    Controller, FilteredKind, Offer, Queue, Verdict, WINDOW, may_be_dropped_unread, position, queue_of,
+    Controller, FilteredKind, OfferedRequest, Queue, Verdict, WINDOW, may_be_dropped_unread, position, queue_of,
 };
-use strowger_shard::{Classified, Classifier, Steered, begins_work};
+use strowger_shard::{Classification, Classifier, SteeringResult, begins_work};
 
 use super::kernel::Kernel;
 use super::kernel_filter::KernelFilter;
@@ -37,7 +37,7 @@ impl Admission {
     pub(super) fn filters_out(&self, kind: FilteredKind, bytes: &[u8]) -> bool {
         !self.controller.filter().is_open()
             && queue_of(bytes) == Queue::NewWork
-            && !self.controller.lets_pass(kind, position(bytes, self.salt))
+            && !self.controller.passes(kind, position(bytes, self.salt))
             && may_be_dropped_unread(bytes)
     }
 
@@ -47,24 +47,24 @@ impl Admission {
         (now, arrival): (Timestamp, Timestamp),
         (bytes, flow): (&[u8], &Flow),
         filter: &mut KernelFilter,
-        (classifier, peek, steered): (&Classifier<'_>, &Peek<'_>, &Steered),
+        (classifier, peek, steered): (&Classifier<'_>, &Peek<'_>, &SteeringResult),
     ) -> Verdict {
         if queue_of(bytes) == Queue::NewWork {
-            self.controller.note_wait(now, 0, now.saturating_since(arrival));
+            self.controller.record_wait(now, 0, now.saturating_since(arrival));
         }
         let begins_work = match peek.kind {
             Kind::Request(method) => begins_work(peek, method),
             Kind::Response(_) => false,
         };
         if !begins_work {
-            self.controller.note_in_progress();
+            self.controller.record_in_progress();
             return Verdict::Admit;
         }
         let salt = self.salt;
         let verdict = self.offer(now, now.saturating_since(arrival), || {
-            let Classified { class, kind, is_unlimited, is_proven } = classifier.classify(now, peek, steered, flow);
+            let Classification { class, kind, is_unlimited, is_proven } = classifier.classify(now, peek, steered, flow);
             let source = (!is_unlimited).then_some(flow.peer.ip());
-            Offer { class, kind, position: position(bytes, salt), source, is_proven, is_reliable: false }
+            OfferedRequest { class, kind, position: position(bytes, salt), source, is_proven, is_reliable: false }
         });
         if verdict != Verdict::Admit {
             filter.remember(bytes);
@@ -73,8 +73,8 @@ impl Admission {
     }
 
     /// Asks the controller about new work that has waited for so long.
-    fn offer(&mut self, now: Timestamp, wait: Duration, offer: impl FnOnce() -> Offer) -> Verdict {
-        self.controller.handle_offer(now, wait, offer)
+    fn offer(&mut self, now: Timestamp, wait: Duration, offer: impl FnOnce() -> OfferedRequest) -> Verdict {
+        self.controller.handle_request(now, wait, offer)
     }
 
     /// Once a window: has the kernel follow the controller.

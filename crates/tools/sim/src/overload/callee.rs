@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use strowger_foundation::Timestamp;
-use strowger_message::{HeaderName, Message, Method, Reply, Status};
+use strowger_message::{HeaderName, Message, Method, ResponseBuilder, Status};
 
 use super::callers::{T1, T2, TIMEOUT};
 use super::requests::call_of;
@@ -19,12 +19,12 @@ pub(super) fn address() -> SocketAddr {
 /// The callee's side of all calls.
 #[derive(Debug, Default)]
 pub(super) struct Callee {
-    calls: BTreeMap<usize, Answered>,
+    calls: BTreeMap<usize, AnsweredCall>,
 }
 
 /// A call that was answered.
 #[derive(Debug)]
-enum Answered {
+enum AnsweredCall {
     /// The 200 is sent again until the ACK comes.
     Unconfirmed { ok: Vec<u8>, since: Timestamp },
     /// The ACK came, or nobody waits for it any more.
@@ -43,12 +43,12 @@ impl Callee {
                 let ok = response(&message, Status::OK);
                 schedule.send_to_server(now, address(), response(&message, Status::RINGING));
                 schedule.send_to_server(now, address(), ok.clone());
-                self.calls.insert(call, Answered::Unconfirmed { ok, since: now });
+                self.calls.insert(call, AnsweredCall::Unconfirmed { ok, since: now });
                 schedule.add_timer(now + T1, call, Timer::AnswerAgain(T1));
             }
-            Method::Ack => drop(self.calls.insert(call, Answered::Over)),
+            Method::Ack => drop(self.calls.insert(call, AnsweredCall::Over)),
             Method::Bye => {
-                self.calls.insert(call, Answered::Over);
+                self.calls.insert(call, AnsweredCall::Over);
                 schedule.send_to_server(now, address(), response(&message, Status::OK));
             }
             _ => {}
@@ -59,9 +59,9 @@ impl Callee {
     //= rfc3261#13.3.1.4
     pub(super) fn handle_timeout(&mut self, now: Timestamp, call: usize, interval: Duration, schedule: &mut Schedule) {
         let Some(answered) = self.calls.get_mut(&call) else { return };
-        let Answered::Unconfirmed { ok, since } = answered else { return };
+        let AnsweredCall::Unconfirmed { ok, since } = answered else { return };
         if now.saturating_since(*since) >= TIMEOUT {
-            *answered = Answered::Over;
+            *answered = AnsweredCall::Over;
             return;
         }
         schedule.send_to_server(now, address(), ok.clone());
@@ -73,7 +73,7 @@ impl Callee {
 /// A response with what a dialog needs.
 fn response(message: &Message<'_>, status: Status) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut reply = Reply::begin(&mut out, message.head(), status, status.reason(), b"callee", None);
+    let mut reply = ResponseBuilder::begin(&mut out, message.head(), status, status.reason(), b"callee", None);
     if message.method() == Method::Invite {
         for route in message.head().all(HeaderName::RecordRoute) {
             reply = reply.header("Record-Route", &[route]);

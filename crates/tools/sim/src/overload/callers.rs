@@ -7,7 +7,7 @@ use strowger_foundation::Timestamp;
 use strowger_message::{HeaderName, Message, Method, Status};
 
 use super::Setup;
-use super::requests::{Dialog, Identity, call_of};
+use super::requests::{CallIdentity, Dialog, call_of};
 use super::schedule::{Schedule, Timer};
 use crate::agent::wire;
 use crate::rng::Rng;
@@ -41,7 +41,7 @@ pub(super) enum Stage {
 /// One call as its caller sees it.
 #[derive(Debug)]
 pub(super) struct Call {
-    identity: Identity,
+    identity: CallIdentity,
     pub(super) stage: Stage,
     pub(super) began: Timestamp,
     pub(super) answered: Option<Timestamp>,
@@ -69,7 +69,7 @@ impl Callers {
         let call = self.calls.len();
         let host = u8::try_from(self.rng.between(1, self.sources.into())).unwrap_or(u8::MAX);
         let caller = SocketAddr::from(([198, 51, 100, host], 5060));
-        let identity = Identity { call, word: self.rng.next_u64(), caller };
+        let identity = CallIdentity { call, word: self.rng.next_u64(), caller };
         self.calls.push(Call {
             identity,
             stage: Stage::Calling,

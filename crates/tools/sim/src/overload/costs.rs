@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use strowger_message::Method;
 
-use crate::server::Fate;
+use crate::server::MessageOutcome;
 
 /// Service times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Costs {
 
 /// What the worker received, as far as its cost depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum MessageKind {
     Invite,
     Ack,
     Request,
@@ -39,7 +39,7 @@ pub(super) enum Sort {
     FinalResponse,
 }
 
-impl Sort {
+impl MessageKind {
     /// The sort of a message, by its first bytes.
     pub(super) fn of(bytes: &[u8]) -> Self {
         if let Some(status) = bytes.strip_prefix(b"SIP/2.0 ") {
@@ -93,17 +93,17 @@ impl Costs {
     }
 
     /// What a message took that ended like this, and caused so many others.
-    pub(super) const fn of(&self, sort: Sort, fate: Fate, sent: usize) -> Duration {
+    pub(super) const fn of(&self, sort: MessageKind, fate: MessageOutcome, sent: usize) -> Duration {
         let ns = match (fate, sort) {
-            (Fate::Dropped | Fate::Ignored, _) => self.drop_ns,
-            (Fate::Refused, _) => self.refusal_ns,
-            (Fate::Retransmission, _) => self.retransmission_ns,
-            (Fate::Served, Sort::Ack) if sent == 0 => self.retransmission_ns,
-            (Fate::Served, Sort::Invite) => self.invite_ns,
-            (Fate::Served, Sort::Ack) => self.ack_ns,
-            (Fate::Served, Sort::Request) => self.request_ns,
-            (Fate::Served, Sort::Provisional) => self.provisional_ns,
-            (Fate::Served, Sort::FinalResponse) => self.final_response_ns,
+            (MessageOutcome::Dropped | MessageOutcome::Ignored, _) => self.drop_ns,
+            (MessageOutcome::Refused, _) => self.refusal_ns,
+            (MessageOutcome::Retransmission, _) => self.retransmission_ns,
+            (MessageOutcome::Served, MessageKind::Ack) if sent == 0 => self.retransmission_ns,
+            (MessageOutcome::Served, MessageKind::Invite) => self.invite_ns,
+            (MessageOutcome::Served, MessageKind::Ack) => self.ack_ns,
+            (MessageOutcome::Served, MessageKind::Request) => self.request_ns,
+            (MessageOutcome::Served, MessageKind::Provisional) => self.provisional_ns,
+            (MessageOutcome::Served, MessageKind::FinalResponse) => self.final_response_ns,
         };
         Duration::from_nanos(ns)
     }
@@ -123,7 +123,13 @@ mod tests {
     #[test]
     fn messages_are_sorted_by_their_first_bytes() {
         let sorts = [&b"INVITE sip:a"[..], b"ACK sip:a", b"BYE sip:a", b"SIP/2.0 180 Ringing", b"SIP/2.0 200 OK"];
-        let expected = [Sort::Invite, Sort::Ack, Sort::Request, Sort::Provisional, Sort::FinalResponse];
-        assert_eq!(sorts.map(Sort::of), expected);
+        let expected = [
+            MessageKind::Invite,
+            MessageKind::Ack,
+            MessageKind::Request,
+            MessageKind::Provisional,
+            MessageKind::FinalResponse,
+        ];
+        assert_eq!(sorts.map(MessageKind::of), expected);
     }
 }

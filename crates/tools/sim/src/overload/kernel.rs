@@ -44,8 +44,8 @@ impl Kernel {
             sorts: setup.policy.sorts(),
             in_progress: VecDeque::new(),
             new_work: VecDeque::new(),
-            room_bytes: setup.room_bytes,
-            bound: QueueBound::new(setup.room_bytes),
+            room_bytes: setup.receive_buffer_bytes,
+            bound: QueueBound::new(setup.receive_buffer_bytes),
             longest_wait: Duration::ZERO,
             filter: KernelFilter::new(
                 matches!(setup.policy, Policy::KernelFilter | Policy::KernelMemory),

@@ -26,12 +26,12 @@ enum State {
     /// It drops what does not pass.
     Stateless(Filter),
     /// It drops what does not pass, and what was dropped before.
-    Memory { filter: Filter, dropped: Dropped, generation_ends: Timestamp },
+    Memory { filter: Filter, dropped: DroppedFingerprints, generation_ends: Timestamp },
 }
 
 /// The fingerprints of what was dropped, in two generations.
 #[derive(Debug, Default)]
-struct Dropped {
+struct DroppedFingerprints {
     young: BTreeSet<u32>,
     old: BTreeSet<u32>,
 }
@@ -98,18 +98,18 @@ impl KernelFilter {
                 }
             }
             State::Open if !(is_limiting && self.has_memory) && wanted.is_open() => {}
-            State::Stateless(filter) if filter.is_near(&wanted) => {}
+            State::Stateless(filter) if filter.is_close_to(&wanted) => {}
             State::Stateless(_) if wanted.is_open() => self.state = State::Open,
             State::Open if self.has_memory => {
                 let generation_ends = now + GENERATION;
-                self.state = State::Memory { filter: wanted, dropped: Dropped::default(), generation_ends };
+                self.state = State::Memory { filter: wanted, dropped: DroppedFingerprints::default(), generation_ends };
             }
             State::Open | State::Stateless(_) => self.state = State::Stateless(wanted),
         }
     }
 }
 
-impl Dropped {
+impl DroppedFingerprints {
     fn contains(&self, fingerprint: u32) -> bool {
         self.young.contains(&fingerprint) || self.old.contains(&fingerprint)
     }

@@ -90,7 +90,7 @@ pub struct Setup {
     /// How much of the processor there is when.
     pub cpu: Cpu,
     /// The room of a receive queue, in bytes as the kernel books them. That of the queue of new work is its greatest.
-    pub room_bytes: usize,
+    pub receive_buffer_bytes: usize,
     /// Datagrams that are read at once.
     pub batch: usize,
     /// How long a datagram is on its way.
@@ -114,7 +114,7 @@ impl Setup {
             phases,
             costs: Costs::MEASURED,
             cpu: Cpu::WHOLE,
-            room_bytes: 8 << 20,
+            receive_buffer_bytes: 8 << 20,
             batch: 8,
             delay: Duration::from_millis(2),
             sources: 40,

@@ -14,7 +14,7 @@ const BODY: &[u8] = b"v=0\r\no=- 1 1 IN IP4 198.51.100.1\r\ns=-\r\nc=IN IP4 198.
 
 /// By what a call is told from all others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Identity {
+pub(super) struct CallIdentity {
     /// Its number.
     pub(super) call: usize,
     /// A random word.
@@ -34,7 +34,7 @@ pub(super) struct Dialog {
     pub(super) to: String,
 }
 
-impl Identity {
+impl CallIdentity {
     /// The INVITE.
     pub(super) fn invite(&self) -> Vec<u8> {
         let contact = format!("Contact: <sip:caller@{}>", self.caller);
@@ -96,8 +96,8 @@ mod tests {
 
     use super::*;
 
-    fn identity(call: usize) -> Identity {
-        Identity { call, word: 7_000_003 * (call as u64 + 1), caller: SocketAddr::from(([198, 51, 100, 1], 5060)) }
+    fn identity(call: usize) -> CallIdentity {
+        CallIdentity { call, word: 7_000_003 * (call as u64 + 1), caller: SocketAddr::from(([198, 51, 100, 1], 5060)) }
     }
 
     #[test]

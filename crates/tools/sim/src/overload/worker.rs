@@ -7,13 +7,13 @@ use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_overload::{FilteredKind, Queue, kind_of};
 
 use super::admission::Admission;
-use super::costs::{Costs, Sort};
+use super::costs::{Costs, MessageKind};
 use super::cpu::Cpu;
 use super::kernel::{Datagram, Kernel};
 use super::outcome::Drops;
 use super::schedule::Schedule;
 use super::simulation::SHARDS;
-use crate::server::{Fate, Handled, Sent, Server, Step};
+use crate::server::{HandleResult, MessageOutcome, SentMessage, Server, Step};
 
 /// While what is in progress fills whole batches, new work waits for so many of them at most.
 const NEW_WORK_PUT_OFF: u32 = 8;
@@ -104,13 +104,13 @@ impl Worker {
         let flow = Flow::new(ListenerId(0), Transport::Udp, *from);
         let Self { server, admission, .. } = self;
         let judged = ((now, *arrival), (&bytes[..], &flow));
-        let Handled { fate, sent } =
+        let HandleResult { fate, sent } =
             server.handle_received(now, (*arrival, flow), bytes, |classifier, peek, steered| {
                 admission.judge(judged.0, judged.1, &mut kernel.filter, (classifier, peek, steered))
             });
-        drops.controller += u64::from(fate == Fate::Dropped);
-        self.refusals += u64::from(fate == Fate::Refused);
-        self.work(self.costs.of(Sort::of(bytes), fate, sent.len()));
+        drops.controller += u64::from(fate == MessageOutcome::Dropped);
+        self.refusals += u64::from(fate == MessageOutcome::Refused);
+        self.work(self.costs.of(MessageKind::of(bytes), fate, sent.len()));
         self.send(sent, schedule);
     }
 
@@ -132,8 +132,8 @@ impl Worker {
     }
 
     /// Sends what the last work was for.
-    fn send(&mut self, sent: Vec<Sent>, schedule: &mut Schedule) {
-        for Sent { flow, bytes, .. } in sent {
+    fn send(&mut self, sent: Vec<SentMessage>, schedule: &mut Schedule) {
+        for SentMessage { flow, bytes, .. } in sent {
             self.checksum = crc32c::crc32c_append(self.checksum, &self.busy_until.as_nanos().to_be_bytes());
             self.checksum = crc32c::crc32c_append(self.checksum, &bytes);
             schedule.send_to_client(self.busy_until, flow.peer, bytes);

@@ -46,7 +46,7 @@ impl Clocks {
     }
 
     /// The time of now is durable.
-    pub(crate) const fn settle(&mut self) {
+    pub(crate) const fn sync(&mut self) {
         (self.unstamped_ms, self.rebooted) = ((0, 0), false);
     }
 

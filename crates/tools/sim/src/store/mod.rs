@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use strowger_foundation::Timestamp;
 use strowger_journal::simulated::{Crash, Failure, SimDisk};
-use strowger_journal::{CommitError, Journal, Opened, Operation, Segment, Settings, Stamp};
+use strowger_journal::{CommitError, Journal, JournalContents, Operation, Segment, Settings, Stamp};
 use strowger_registrar::record::{self, Record};
 
 use crate::mutant::Bug;
 use crate::rng::Rng;
-use crate::server::Kept;
+use crate::server::PendingRecord;
 use clock::Clocks;
 use medium::Medium;
 
@@ -26,7 +26,7 @@ const PURGED_AFTER_MS: u64 = 120_000;
 
 /// How a disk can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failing {
+pub enum DiskFailure {
     /// It is full.
     Full,
     /// What is written comes to an error, perhaps after a part of it.
@@ -41,7 +41,7 @@ pub enum Failing {
 
 /// How a process ends, and what the next one finds.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
+pub struct ProcessEnd {
     /// Power fails; else the process is killed.
     pub power: bool,
     /// The machine starts again; it does when power fails.
@@ -63,7 +63,7 @@ struct Checkpoint {
 
 /// What a process finds when it begins.
 #[derive(Debug)]
-pub struct Start {
+pub struct RecoveredState {
     /// The store's time then, in nanoseconds.
     pub store_ns: u64,
     /// What it would be had the process before gone on.
@@ -90,9 +90,9 @@ pub struct Store {
     /// The one that is being made.
     next: Option<Checkpoint>,
     clocks: Clocks,
-    waiting: VecDeque<Kept>,
+    waiting: VecDeque<PendingRecord>,
     /// The group that is being committed.
-    group: Option<Vec<Kept>>,
+    group: Option<Vec<PendingRecord>>,
     /// Commits that take seconds, of a thousand.
     slow_per_mille: u64,
     /// Ends in the midst of a commit that are still to come.
@@ -100,7 +100,7 @@ pub struct Store {
     /// The last commit was refused for want of room.
     wants_checkpoint: bool,
     /// What was done.
-    pub done: Done,
+    pub done: StoreStats,
 }
 
 /// What of a store outlives the process besides the disk.
@@ -113,7 +113,7 @@ pub(crate) struct Image {
 
 /// What a store has done.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
+pub struct StoreStats {
     /// Groups that were committed.
     pub groups: u64,
     /// Groups that were refused.
@@ -148,13 +148,13 @@ impl Store {
             slow_per_mille,
             fatal_left: 4,
             wants_checkpoint: false,
-            done: Done::default(),
+            done: StoreStats::default(),
             rng,
         }
     }
 
     /// The store that is left when a process has ended, and `disk` is what is left of its disk.
-    pub(crate) fn left(image: Image, disk: SimDisk, bug: Option<Bug>) -> Self {
+    pub(crate) fn from_image(image: Image, disk: SimDisk, bug: Option<Bug>) -> Self {
         let mut store = Self::new(Rng::new(0), 0, bug);
         store.medium.disk = disk;
         Image { settings: store.settings, checkpoint: store.checkpoint, clocks: store.clocks } = image;
@@ -188,7 +188,7 @@ impl Store {
     ///
     /// # Errors
     /// The journal cannot be read, or is not as it was left.
-    pub fn open(&mut self, now: Timestamp) -> Result<Start, String> {
+    pub fn open(&mut self, now: Timestamp) -> Result<RecoveredState, String> {
         let expected_ns = self.clocks.store_ns(now);
         let (bug, clocks, in_checkpoint) = (self.bug, &mut self.clocks, self.checkpoint.stamp);
         let (mut store_ns, mut is_new) = (0, true);
@@ -209,13 +209,13 @@ impl Store {
         let records = self.merged(&found);
         self.done.restored += u64::try_from(records.len()).unwrap_or(0);
         if journal.fault().is_none() {
-            self.clocks.settle();
+            self.clocks.sync();
         }
         self.journal = Some(journal);
-        Ok(Start { store_ns, expected_ns, allowed_ns, is_new, records, found })
+        Ok(RecoveredState { store_ns, expected_ns, allowed_ns, is_new, records, found })
     }
 
-    fn read(journal: &Journal<Medium>, opened: &Opened) -> Result<Vec<Vec<u8>>, String> {
+    fn read(journal: &Journal<Medium>, opened: &JournalContents) -> Result<Vec<Vec<u8>>, String> {
         let (mut found, mut reader) = (Vec::new(), journal.reader());
         for segment in &opened.segments {
             let read = reader.read(*segment, |record| found.push(record.to_vec()));
@@ -235,7 +235,7 @@ impl Store {
     }
 
     /// The process is no more.
-    pub fn end(&mut self, now: Timestamp, end: End) {
+    pub fn end(&mut self, now: Timestamp, end: ProcessEnd) {
         // Power may fail in the middle of a commit.
         if let (Some(group), true) = (self.group.take(), self.rng.chance(900)) {
             let operations = *self.rng.pick(&[0, 1, 1, 1, 2]);
@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// Records wait to be kept.
-    pub fn add(&mut self, records: impl IntoIterator<Item = Kept>) {
+    pub fn add(&mut self, records: impl IntoIterator<Item = PendingRecord>) {
         self.waiting.extend(records);
     }
 
@@ -277,7 +277,7 @@ impl Store {
     }
 
     /// The commit has ended: its records, and whether they are kept. Those that nobody waits for are tried again later.
-    pub fn finish(&mut self, now: Timestamp) -> (Vec<Kept>, bool) {
+    pub fn finish(&mut self, now: Timestamp) -> (Vec<PendingRecord>, bool) {
         let (group, stamp) = (self.group.take().unwrap_or_default(), self.clocks.stamp(now));
         let Some(journal) = &mut self.journal else { return (Vec::new(), false) };
         for kept in &group {
@@ -330,26 +330,26 @@ impl Store {
     }
 
     /// The disk begins to fail.
-    pub fn fail(&mut self, failing: Failing) {
+    pub fn fail(&mut self, failing: DiskFailure) {
         let disk = &self.medium.disk;
         let always = |on| disk.fail(Failure::always(on, EIO));
         match failing {
-            Failing::Full => {
+            DiskFailure::Full => {
                 let used: usize = disk.names().iter().filter_map(|name| disk.contents(name)).map(|one| one.len()).sum();
                 let room = self.rng.between(0, 400);
                 disk.set_capacity(Some(u64::try_from(used).unwrap_or(0) + room));
             }
-            Failing::Write => {
+            DiskFailure::Write => {
                 let short = usize::try_from(self.rng.between(0, 300)).unwrap_or(0);
                 let errno = *self.rng.pick(&[EIO, ENOSPC]);
                 disk.fail(Failure { short, ..Failure::always(Operation::Append, errno) });
             }
-            Failing::SyncOnce => disk.fail(Failure { lose: true, ..Failure::once(Operation::Sync, EIO) }),
-            Failing::Sync => {
+            DiskFailure::SyncOnce => disk.fail(Failure { lose: true, ..Failure::once(Operation::Sync, EIO) }),
+            DiskFailure::Sync => {
                 disk.fail(Failure { lose: true, ..Failure::always(Operation::Sync, EIO) });
                 always(Operation::SyncFolder);
             }
-            Failing::ReadOnly => {
+            DiskFailure::ReadOnly => {
                 use Operation::{Append, Create, Remove, Rename, Sync, SyncFolder, Truncate};
                 for on in [Append, Create, Remove, Rename, Sync, SyncFolder, Truncate] {
                     disk.fail(Failure::always(on, EROFS));
@@ -407,13 +407,13 @@ impl Store {
     }
 
     /// How the process ends in the midst of a commit, where it does, which is so of so many of a thousand.
-    pub fn fate(&mut self, fatal_per_mille: u64) -> Option<End> {
+    pub fn draw_process_end(&mut self, fatal_per_mille: u64) -> Option<ProcessEnd> {
         if self.fatal_left == 0 || !self.rng.chance(fatal_per_mille) {
             return None;
         }
         self.fatal_left -= 1;
         let (power, down) = (self.rng.chance(750), self.pause(Duration::from_secs(5)));
-        Some(End { power, reboot: false, wall_jump_ms: 0, down: down + Duration::from_millis(1) })
+        Some(ProcessEnd { power, reboot: false, wall_jump_ms: 0, down: down + Duration::from_millis(1) })
     }
 
     /// Somebody sets the wall clock.
@@ -447,7 +447,7 @@ impl Checkpoint {
     }
 }
 
-impl Done {
+impl StoreStats {
     /// Adds another's.
     pub const fn add(&mut self, other: &Self) {
         self.groups += other.groups;

@@ -109,8 +109,8 @@ impl Arrivals {
 
     /// The moments that thread `index` of `threads` takes, in nanoseconds from the beginning of the run.
     #[must_use]
-    pub fn moments(&self, seed: u64, index: usize, threads: usize) -> Moments {
-        Moments {
+    pub fn times(&self, seed: u64, index: usize, threads: usize) -> ArrivalTimes {
+        ArrivalTimes {
             form: self.form.clone(),
             rng: Rng::seed_from_u64(seed),
             state: mmpp::State::default(),
@@ -174,7 +174,7 @@ fn recorded(path: &str, text: &str, unit: &str) -> Result<Arc<[u64]>, LawError> 
 
 /// Moments of arrivals, in order.
 #[derive(Clone, Debug)]
-pub struct Moments {
+pub struct ArrivalTimes {
     form: Form,
     rng: Rng,
     state: mmpp::State,
@@ -184,7 +184,7 @@ pub struct Moments {
     step: u64,
 }
 
-impl Moments {
+impl ArrivalTimes {
     /// The next moment of all threads together.
     fn advance(&mut self) -> Option<()> {
         let gap = match &self.form {
@@ -224,7 +224,7 @@ fn ramp_gap(from: f64, to: f64, over: f64, at: f64, amount: f64) -> f64 {
     left + (amount - done).max(0.0) / to
 }
 
-impl Iterator for Moments {
+impl Iterator for ArrivalTimes {
     type Item = u64;
 
     /// The next moment of this thread, in nanoseconds; `None` where a recording has ended.
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     fn all(arrivals: &Arrivals, seed: u64, count: usize) -> Vec<u64> {
-        arrivals.moments(seed, 0, 1).take(count).collect()
+        arrivals.times(seed, 0, 1).take(count).collect()
     }
 
     fn gaps(moments: &[u64]) -> Vec<f64> {
@@ -299,7 +299,7 @@ mod tests {
         ] {
             let arrivals = Arrivals::parse(text, 1_000.0).expect(text);
             let whole = all(&arrivals, 9, 999);
-            let mut parts: Vec<_> = (0..3).flat_map(|i| arrivals.moments(9, i, 3).take(333)).collect();
+            let mut parts: Vec<_> = (0..3).flat_map(|i| arrivals.times(9, i, 3).take(333)).collect();
             parts.sort_unstable();
             assert_eq!(whole, parts, "{text}");
         }

@@ -14,7 +14,7 @@ use super::{Driver, Outbox, Setup};
 use crate::law::{Law, Rng};
 use crate::meter::Meter;
 use crate::population::Users;
-use crate::service::{Applies, Service, ServiceLaw};
+use crate::service::{AppliesTo, Service, ServiceLaw};
 use crate::workload::{CallTimes, callee, caller};
 
 const THREADS: usize = 2;
@@ -72,11 +72,11 @@ impl Thread {
         (first.number, first.max_sessions) = (number * 2, rng.random_range(20..400));
         let mut second = Setup::new(vec![callee(&times).expect("built in")].into(), users, address(1), address(2));
         (second.number, second.max_sessions) = (number * 2 + 1, rng.random_range(20..400));
-        second.answers = vec![(crate::script::Verb::Invite, 0)];
+        second.answers = vec![(crate::script::MethodId::Invite, 0)];
         second.max_wait = Duration::from_secs(60);
-        (first.repeats, second.repeats) = (rng.random_bool(0.7), rng.random_bool(0.7));
+        (first.retransmits, second.retransmits) = (rng.random_bool(0.7), rng.random_bool(0.7));
         let law = Law::exponential(Duration::from_millis(rng.random_range(2..20)));
-        let applies = if rng.random_bool(0.5) { Applies::New } else { Applies::All };
+        let applies = if rng.random_bool(0.5) { AppliesTo::New } else { AppliesTo::All };
         let service =
             ServiceLaw { times: law.into(), servers: rng.random_range(1..3), queue: rng.random_range(0..20), applies };
         Self {
@@ -139,7 +139,7 @@ impl Thread {
             assert!(began.add_up(), "{began:?}");
             assert_eq!(answered.sent, answered.carried + answered.lost + answered.failed + answered.unfinished);
             let unfinished = if ours { began.unfinished } else { answered.unfinished };
-            assert!(unfinished <= driver.running() as u64, "{unfinished} of {}", driver.running());
+            assert!(unfinished <= driver.session_count() as u64, "{unfinished} of {}", driver.session_count());
         }
     }
 }

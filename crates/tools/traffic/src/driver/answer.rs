@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use strowger_message::{Head, HeaderName, NameAddr, Rport, Via};
 
-use crate::script::{Ending, Failure, Kind, Policy, Template, Verb};
+use crate::script::{Ending, Failure, Kind, MethodId, Policy, Template};
 use crate::session::{ALONE, CANCELLED, NEVER, Session};
 
-use super::receive::Got;
-use super::{Driver, Last, Walk};
+use super::receive::IncomingMessage;
+use super::{Driver, LastMessage, StepContext};
 
 /// What stands before the class in a caller's tag.
 pub(super) const CLASS_MARK: u8 = b'.';
@@ -36,33 +36,33 @@ impl Driver {
     pub(super) fn on_unexpected_request(
         &mut self,
         slot: u32,
-        verb: Verb,
+        verb: MethodId,
         policy: Policy,
-        got: &Got<'_>,
-        walk: &mut Walk<'_, '_>,
+        got: &IncomingMessage<'_>,
+        walk: &mut StepContext<'_, '_>,
     ) {
         let Some(session) = self.sessions.get(slot) else { return };
-        let (call, to) = (session.call, if verb == Verb::Cancel { got.from } else { session.reply_to() });
-        if verb == Verb::Ack {
+        let (call, to) = (session.call, if verb == MethodId::Cancel { got.from } else { session.reply_to() });
+        if verb == MethodId::Ack {
             return self.arm(slot);
         }
         if !policy.answer_unexpected {
             self.meter.on_unexpected(got.bytes);
             return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
         }
-        self.answer_alone(call, alone_to(verb), to, got.head, walk);
-        if let Some(session) = self.sessions.get_mut(slot).filter(|_| verb != Verb::Cancel) {
+        self.answer_stateless(call, alone_to(verb), to, got.head, walk);
+        if let Some(session) = self.sessions.get_mut(slot).filter(|_| verb != MethodId::Cancel) {
             session.reply_step = ALONE;
         }
-        if verb == Verb::Bye {
+        if verb == MethodId::Bye {
             self.meter.on_unexpected(got.bytes);
         }
         match verb {
             //= rfc3261#9.2
             //= rfc3261#15.1.2
             // A CANCEL, and a BYE before the answer, end the INVITE.
-            Verb::Cancel | Verb::Bye if self.ends_invite(slot) => self.on_cancelled(slot, walk),
-            Verb::Bye => self.end(slot, Ending::Failed(Failure::Unexpected), walk),
+            MethodId::Cancel | MethodId::Bye if self.ends_invite(slot) => self.on_cancelled(slot, walk),
+            MethodId::Bye => self.end(slot, Ending::Failed(Failure::Unexpected), walk),
             //= rfc3261#9.2
             // What was answered already is not changed by a CANCEL.
             _ => self.arm(slot),
@@ -70,14 +70,20 @@ impl Driver {
     }
 
     /// A request that was answered without a step has come again.
-    pub(super) fn answer_again(&mut self, slot: u32, verb: Verb, request: &Head<'_>, walk: &mut Walk<'_, '_>) {
+    pub(super) fn answer_again(
+        &mut self,
+        slot: u32,
+        verb: MethodId,
+        request: &Head<'_>,
+        walk: &mut StepContext<'_, '_>,
+    ) {
         let Some(session) = self.sessions.get(slot) else { return };
         let (call, to) = (session.call, session.reply_to());
-        self.answer_alone(call, alone_to(verb), to, request, walk);
+        self.answer_stateless(call, alone_to(verb), to, request, walk);
     }
 
     /// The script that answers a request that begins a call: of several, that of the caller's class.
-    pub(super) fn script_answering(&self, verb: Verb, request: &Head<'_>) -> Option<u16> {
+    pub(super) fn script_answering(&self, verb: MethodId, request: &Head<'_>) -> Option<u16> {
         let mut all = self.setup.answers.iter().filter(|(answered, _)| *answered == verb).map(|(_, script)| *script);
         let first = all.next()?;
         let class_of = |script: u16| self.setup.scripts.get(usize::from(script)).map_or(0, |script| script.class);
@@ -98,9 +104,9 @@ impl Driver {
 
     /// Answers the session's INVITE with 487. A call ends with that, once the ACK has come; one that was answered before
     /// goes on as it was.
-    fn on_cancelled(&mut self, slot: u32, walk: &mut Walk<'_, '_>) {
+    fn on_cancelled(&mut self, slot: u32, walk: &mut StepContext<'_, '_>) {
         self.write_cancelled(slot, false, walk);
-        let (t1, repeats) = (self.setup.t1, self.setup.repeats && !self.setup.transport.is_reliable());
+        let (t1, repeats) = (self.setup.t1, self.setup.retransmits && !self.setup.transport.is_reliable());
         let Some(session) = self.sessions.get_mut(slot) else { return };
         session.flags.is_pending = false;
         session.reply_step = CANCELLED;
@@ -115,18 +121,23 @@ impl Driver {
     }
 
     /// A request came to a session whose INVITE was cancelled.
-    pub(super) fn on_request_after_cancel(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    pub(super) fn on_request_after_cancel(
+        &mut self,
+        slot: u32,
+        got: &IncomingMessage<'_>,
+        walk: &mut StepContext<'_, '_>,
+    ) {
         let Some(session) = self.sessions.get(slot) else { return };
         let (call, to) = (session.call, session.reply_to());
         match got.kind {
-            Kind::Request(Verb::Ack) => {
+            Kind::Request(MethodId::Ack) => {
                 let is_well = self.script_of(session).is_some_and(|script| script.ends_cancelled);
                 return self.end(slot, if is_well { Ending::Carried } else { Ending::Refused(487) }, walk);
             }
-            Kind::Request(Verb::Cancel) => self.answer_alone(call, (200, "OK"), got.from, got.head, walk),
-            Kind::Request(Verb::Bye) => self.answer_alone(call, (200, "OK"), to, got.head, walk),
+            Kind::Request(MethodId::Cancel) => self.answer_stateless(call, (200, "OK"), got.from, got.head, walk),
+            Kind::Request(MethodId::Bye) => self.answer_stateless(call, (200, "OK"), to, got.head, walk),
             Kind::Request(_) => {
-                self.answer_alone(call, (481, "Call/Transaction Does Not Exist"), to, got.head, walk);
+                self.answer_stateless(call, (481, "Call/Transaction Does Not Exist"), to, got.head, walk);
             }
             _ => {}
         }
@@ -134,13 +145,13 @@ impl Driver {
     }
 
     /// Writes the 487 of a cancelled INVITE, which the session has kept.
-    pub(super) fn write_cancelled(&mut self, slot: u32, is_repeat: bool, walk: &mut Walk<'_, '_>) {
+    pub(super) fn write_cancelled(&mut self, slot: u32, is_repeat: bool, walk: &mut StepContext<'_, '_>) {
         let Some(template) = self.alone((487, "Request Terminated")) else { return };
         let Some(session) = self.sessions.get(slot) else { return };
         let Ok(invite) = Head::scan(&session.last) else { return };
         let (call, (link, peer)) = (session.call, session.reply_to());
         let is_counted = session.flags.epoch == self.epoch;
-        if self.render(session, &template, Some(Last::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
+        if self.render(session, &template, Some(LastMessage::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer, call);
             if is_counted || is_repeat {
                 self.meter.on_sent(Kind::Response(487), is_repeat);
@@ -149,17 +160,17 @@ impl Driver {
     }
 
     /// Answers a request without a script.
-    pub(super) fn answer_alone(
+    pub(super) fn answer_stateless(
         &mut self,
         call: u64,
         status: (u16, &str),
         (link, peer): (u32, SocketAddr),
         request: &Head<'_>,
-        walk: &mut Walk<'_, '_>,
+        walk: &mut StepContext<'_, '_>,
     ) {
         let Some(template) = self.alone(status) else { return };
         let session = Session { call, link, peer, ..Session::idle() };
-        if self.render(&session, &template, Some(Last::of(request)), walk.now, walk.out.slot(link)).is_ok() {
+        if self.render(&session, &template, Some(LastMessage::of(request)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Response(status.0), false);
         }
@@ -181,20 +192,24 @@ impl Driver {
     /// The line of the methods that are answered outside a dialog, and those that belong to each dialog.
     fn allowed(&self) -> String {
         let mut all: Vec<_> = self.setup.answers.iter().map(|(verb, _)| *verb).collect();
-        all.extend([Verb::Ack, Verb::Bye, Verb::Cancel, Verb::Options]);
+        all.extend([MethodId::Ack, MethodId::Bye, MethodId::Cancel, MethodId::Options]);
         all.sort_unstable();
         all.dedup();
-        let names: Vec<_> = all.iter().filter(|verb| **verb != Verb::Other).map(|verb| verb.as_str()).collect();
+        let names: Vec<_> = all.iter().filter(|verb| **verb != MethodId::Other).map(|verb| verb.as_str()).collect();
         format!("Allow: {}\n", names.join(", "))
     }
 }
 
 /// How requests are answered that no script waits for.
-const fn alone_to(verb: Verb) -> (u16, &'static str) {
+const fn alone_to(verb: MethodId) -> (u16, &'static str) {
     match verb {
-        Verb::Bye | Verb::Cancel | Verb::Options | Verb::Info | Verb::Update | Verb::Notify | Verb::Message => {
-            (200, "OK")
-        }
+        MethodId::Bye
+        | MethodId::Cancel
+        | MethodId::Options
+        | MethodId::Info
+        | MethodId::Update
+        | MethodId::Notify
+        | MethodId::Message => (200, "OK"),
         _ => (501, "Not Implemented"),
     }
 }

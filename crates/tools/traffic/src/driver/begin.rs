@@ -2,7 +2,7 @@
 
 use strowger_foundation::Timestamp;
 
-use super::{Connecting, Driver, Outbox, Walk};
+use super::{ConnectionLifetime, Driver, Outbox, StepContext};
 
 /// In the numbers of sessions that are begun again and again by the same user; others do not come so far.
 const AGAIN: u64 = 1 << 47;
@@ -95,7 +95,8 @@ impl Driver {
     ) -> Result<(), Refusal> {
         let local = u16::try_from(link).unwrap_or(0);
         let is_stream = self.setup.transport.is_reliable();
-        let owns_link = is_stream && matches!(self.setup.connecting, Connecting::Dialog | Connecting::Transaction);
+        let owns_link = is_stream
+            && matches!(self.setup.connection_lifetime, ConnectionLifetime::Dialog | ConnectionLifetime::Transaction);
         if is_stream {
             link = out.connect(self.setup.remote, owns_link).ok_or(Refusal::Connections)?;
         }
@@ -121,7 +122,7 @@ impl Driver {
             self.meter.on_begin_of(script);
         }
         self.own += 1;
-        self.walk(slot, &mut Walk { now, out, last: None });
+        self.run_steps(slot, &mut StepContext { now, out, last: None });
         Ok(())
     }
 
@@ -144,7 +145,7 @@ impl Driver {
             let serial = self.next_serial();
             let link = u32::try_from(serial % sockets).unwrap_or(0);
             let call = self.call_hash_of(serial, u16::try_from(link).unwrap_or(0));
-            if self.setup.share.elsewhere(call).is_none() {
+            if self.setup.partition.owner_elsewhere(call).is_none() {
                 return (serial, call, link);
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn parts(buffer: &[u8]) -> Parts<'_> {
 }
 
 /// Takes the dialog from a message: from a response by who sent the request, from a request by who answers it.
-pub(super) fn take(buffer: &mut Vec<u8>, head: &Head<'_>, is_response: bool) {
+pub(super) fn store_dialog(buffer: &mut Vec<u8>, head: &Head<'_>, is_response: bool) {
     buffer.clear();
     let party = if is_response { HeaderName::To } else { HeaderName::From };
     let peer = head.first(party).unwrap_or(&[]);
@@ -92,12 +92,12 @@ mod tests {
             From: <sip:a@a>;tag=1\r\nTo: <sip:b@b>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContact: <sip:b@127.0.0.9:99>\r\n\r\n";
         let head = Head::scan(text).expect("valid");
         let mut buffer = Vec::new();
-        take(&mut buffer, &head, true);
+        store_dialog(&mut buffer, &head, true);
         let found = parts(&buffer);
         assert_eq!((found.peer, found.next), (&b"<sip:b@b>;tag=2"[..], &b"sip:b@127.0.0.9:99"[..]));
         assert_eq!(found.routes, b"Route: <sip:c>, <sip:127.0.0.1:7;lr>, <sip:127.0.0.2;lr>\r\n");
         assert_eq!(destination(&buffer), None, "the first route is a name");
-        take(&mut buffer, &head, false);
+        store_dialog(&mut buffer, &head, false);
         assert_eq!(parts(&buffer).peer, b"<sip:a@a>;tag=1");
         assert_eq!(destination(&buffer), Some(SocketAddr::from(([127, 0, 0, 2], 5060))));
     }

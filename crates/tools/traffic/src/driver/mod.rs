@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod accounts;
 mod acknowledge;
-mod act;
+mod actions;
 mod answer;
 mod begin;
 #[cfg(test)]
@@ -17,15 +17,15 @@ mod cases;
 mod conformance;
 mod dialog;
 mod nonces;
-mod over;
 #[cfg(test)]
 mod overload;
 mod receive;
+mod recent_calls;
 mod render;
 mod retry;
+mod steps;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
@@ -39,12 +39,12 @@ use strowger_foundation::{TimerWheel, Timestamp, Transport};
 use crate::law::Rng;
 use crate::meter::Meter;
 use crate::population::Users;
-use crate::script::{Ending, Failure, Script, Template, Verb};
-use crate::session::{Calls, Flags, NEVER, NO_INVITE, Session, Sessions, Value};
+use crate::script::{Ending, Failure, MethodId, Script, Template};
+use crate::session::{CallIndex, Flags, NEVER, NO_INVITE, Session, Sessions, Value};
 pub use begin::Refusal;
 use nonces::Nonces;
-use over::{Recent, Refused};
-pub use retry::Ended;
+use recent_calls::{RecentMap, RefusedCall};
+pub use retry::EndedSession;
 
 /// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 4 µs: messages that are due one
 /// after the other must not leave together, or pauses of any law would make bursts of them.
@@ -74,7 +74,7 @@ pub trait Outbox {
 
 /// How connections are used, where the transport has them (as in "One server per city", and SIPp's modes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Connecting {
+pub enum ConnectionLifetime {
     /// A connection for each transaction.
     Transaction,
     /// A connection for each call.
@@ -92,7 +92,7 @@ pub struct Setup {
     /// The scripts; sessions name them by number.
     pub scripts: Arc<[Script]>,
     /// Which script answers a request that begins a call.
-    pub answers: Vec<(Verb, u16)>,
+    pub answers: Vec<(MethodId, u16)>,
     /// The population.
     pub users: Arc<Users>,
     /// Where calls go.
@@ -100,12 +100,12 @@ pub struct Setup {
     /// By what.
     pub transport: Transport,
     /// How connections are used.
-    pub connecting: Connecting,
+    pub connection_lifetime: ConnectionLifetime,
     /// Our own addresses: of each datagram socket, in the order of the links; where the transport has connections, that
     /// which others can connect to.
     pub locals: Vec<SocketAddr>,
     /// Whether messages are repeated until they are answered (never over a reliable transport).
-    pub repeats: bool,
+    pub retransmits: bool,
     /// T1 (RFC 3261 §17.1.1.1).
     pub t1: Duration,
     /// T2.
@@ -130,7 +130,7 @@ pub struct Setup {
     /// Which of the run's drivers it is.
     pub number: u16,
     /// Which of those it is that answer at its address.
-    pub share: Share,
+    pub partition: Partition,
     /// What randomness begins with.
     pub seed: u64,
 }
@@ -145,9 +145,9 @@ impl Setup {
             users,
             remote,
             transport: Transport::Udp,
-            connecting: Connecting::default(),
+            connection_lifetime: ConnectionLifetime::default(),
             locals: vec![local],
-            repeats: true,
+            retransmits: true,
             t1: Duration::from_millis(500),
             t2: Duration::from_secs(4),
             max_ring: Duration::from_secs(180),
@@ -158,7 +158,7 @@ impl Setup {
             expected: 0,
             run: 1,
             number: 0,
-            share: Share::ALONE,
+            partition: Partition::SINGLE,
             seed: 1,
         }
     }
@@ -167,20 +167,20 @@ impl Setup {
 /// Which of several drivers that answer at one address this is, and how many they are. Each call belongs to one of them, by its
 /// Call-ID, whoever's socket a part of it comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct Partition {
     /// From 0 on.
     pub index: u32,
     /// At least one.
     pub of: u32,
 }
 
-impl Share {
+impl Partition {
     /// Who answers alone.
-    pub const ALONE: Self = Self { index: 0, of: 1 };
+    pub const SINGLE: Self = Self { index: 0, of: 1 };
 
     /// The other one whose call it is; `None` where it is this one's.
     #[expect(clippy::cast_possible_truncation, reason = "less than `of`")]
-    const fn elsewhere(self, call: u64) -> Option<u32> {
+    const fn owner_elsewhere(self, call: u64) -> Option<u32> {
         let owner = (call % self.of as u64) as u32;
         if owner == self.index { None } else { Some(owner) }
     }
@@ -192,7 +192,7 @@ pub struct Driver {
     setup: Setup,
     locals: Vec<Local>,
     sessions: Sessions,
-    calls: Calls,
+    calls: CallIndex,
     hasher: FixedState,
     wheel: TimerWheel<u32>,
     serial: u64,
@@ -206,12 +206,12 @@ pub struct Driver {
     /// Sessions that a step of another one began, to be walked next.
     started: Vec<(u16, u32, u32)>,
     /// The sessions of ours that ended, where somebody wants to know.
-    ended: Option<Vec<Ended>>,
+    ended: Option<Vec<EndedSession>>,
     /// What users know of the server's nonces, where they keep them.
     nonces: Option<Nonces>,
     /// The INVITEs of callers whose calls are over, and our calls that were refused.
-    answered: Recent<()>,
-    refused: Recent<Refused>,
+    answered: RecentMap<()>,
+    refused: RecentMap<RefusedCall>,
     /// Answers without a script, by their status.
     alone: Vec<(u16, Arc<Template>)>,
     log: Vec<String>,
@@ -239,16 +239,16 @@ impl Local {
 }
 
 /// A step's surroundings.
-struct Walk<'a, 'o> {
+struct StepContext<'a, 'o> {
     now: Timestamp,
     out: &'o mut dyn Outbox,
     /// The message that was received just now, where the session has not waited since.
-    last: Option<Last<'a>>,
+    last: Option<LastMessage<'a>>,
 }
 
 /// A message that was received, and what is known of it already, where it is a request that may be answered.
 #[derive(Clone, Copy)]
-struct Last<'a> {
+struct LastMessage<'a> {
     head: &'a strowger_message::Head<'a>,
     /// The topmost Via names this address and asks for nothing: it is copied as it is for whoever is there.
     plain_via: Option<std::net::IpAddr>,
@@ -256,7 +256,7 @@ struct Last<'a> {
     has_tag: Option<bool>,
 }
 
-impl<'a> Last<'a> {
+impl<'a> LastMessage<'a> {
     /// Nothing is known of it.
     const fn of(head: &'a strowger_message::Head<'a>) -> Self {
         Self { head, plain_via: None, has_tag: None }
@@ -269,16 +269,16 @@ impl Driver {
     pub fn new(mut setup: Setup) -> Self {
         let locals: Vec<Local> = setup.locals.iter().map(Local::of).collect();
         if setup.scripts.len() <= MAX_OWN_SCRIPTS {
-            setup.scripts = render::fitted(&setup, &locals);
+            setup.scripts = render::specialize_scripts(&setup, &locals);
         }
         let hasher = FixedState::with_seed(mix(setup.run));
         Self {
             locals,
             sessions: Sessions::default(),
-            calls: Calls::new(&hasher),
+            calls: CallIndex::new(&hasher),
             nonces: setup.reuses_nonces.then(|| Nonces::new(&hasher)),
-            answered: Recent::new(&hasher, setup.t1 * 64),
-            refused: Recent::new(&hasher, setup.t1 * 64),
+            answered: RecentMap::new(&hasher, setup.t1 * 64),
+            refused: RecentMap::new(&hasher, setup.t1 * 64),
             alone: Vec::new(),
             hasher,
             wheel: roomy_wheel(setup.expected.min(setup.max_sessions)),
@@ -335,7 +335,7 @@ impl Driver {
         let mut meter = self.meter.clone();
         for session in self.sessions.iter().filter(|session| session.flags.epoch == self.epoch) {
             for verb in session.unanswered() {
-                let is_invite = verb == Verb::Invite;
+                let is_invite = verb == MethodId::Invite;
                 let sent_at = if is_invite { session.invite_at } else { session.sent_at };
                 let rings = is_invite && session.flags.is_ringing;
                 if !rings && now.saturating_since(sent_at) >= self.setup.t1 {
@@ -352,19 +352,19 @@ impl Driver {
     }
 
     /// A session of this end that has ended, each once.
-    pub fn take_ended(&mut self) -> Option<Ended> {
+    pub fn take_ended(&mut self) -> Option<EndedSession> {
         self.ended.as_mut()?.pop()
     }
 
     /// How many of the running sessions this end began.
     #[must_use]
-    pub const fn own(&self) -> u64 {
+    pub const fn originated_count(&self) -> u64 {
         self.own
     }
 
     /// How many sessions are running.
     #[must_use]
-    pub fn running(&self) -> usize {
+    pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
@@ -400,7 +400,7 @@ impl Driver {
             let Some(session) = self.sessions.get_mut(slot) else { continue };
             session.timer = None;
             if session.flags.is_live {
-                self.wake(slot, &mut Walk { now, out: &mut *out, last: None });
+                self.wake(slot, &mut StepContext { now, out: &mut *out, last: None });
             }
         }
         self.begin_started(now, out);
@@ -415,7 +415,7 @@ impl Driver {
             session.flags.owns_link = false;
             if session.flags.is_ours && session.give_up_at != NEVER {
                 let ending = Ending::Failed(Failure::Connection);
-                self.end(slot, ending, &mut Walk { now, out: &mut *out, last: None });
+                self.end(slot, ending, &mut StepContext { now, out: &mut *out, last: None });
             }
         }
     }
@@ -464,7 +464,7 @@ impl Driver {
     }
 
     /// Ends a session.
-    fn end(&mut self, slot: u32, ending: Ending, walk: &mut Walk<'_, '_>) {
+    fn end(&mut self, slot: u32, ending: Ending, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get_mut(slot) else { return };
         if let Some((timer, _)) = session.timer.take() {
             self.wheel.cancel(timer);
@@ -494,7 +494,7 @@ impl Driver {
         }
         if let Some(ended) = self.ended.as_mut().filter(|_| is_ours) {
             let own = self.locals.get(usize::from(session.local)).map_or(&[][..], |local| local.both.as_bytes());
-            ended.push(Ended::of(session, ending, walk.last, own));
+            ended.push(EndedSession::of(session, ending, walk.last, own));
         }
         self.own -= u64::from(is_ours);
         self.calls.remove(session.call, slot);

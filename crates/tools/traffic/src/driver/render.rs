@@ -7,17 +7,17 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine};
 
-use crate::script::{Kind, LastField, Piece, Script, Template, UserField, Verb};
+use crate::script::{Kind, LastField, MethodId, Piece, Script, Template, UserField};
 use crate::session::{Session, Value};
 
 use super::answer::push_top_via;
-use super::{Driver, Last, Local, Setup, dialog, hex};
+use super::{Driver, LastMessage, Local, Setup, dialog, hex};
 
 /// More than credentials usually have.
 const CREDENTIALS_BYTES: usize = 512;
 
 /// The scripts with all that every message of this driver has alike in their text.
-pub(super) fn fitted(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
+pub(super) fn specialize_scripts(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
     let (first, remote) = (locals.first(), setup.remote);
     let only = first.filter(|_| locals.len() == 1);
     let ip = first.filter(|first| locals.iter().all(|local| local.ip == first.ip));
@@ -45,10 +45,10 @@ impl Driver {
         &self,
         session: &Session,
         template: &Template,
-        last: Option<Last<'_>>,
+        last: Option<LastMessage<'_>>,
         now: Timestamp,
         out: &mut Vec<u8>,
-    ) -> Result<(), client::Unanswerable> {
+    ) -> Result<(), client::ChallengeError> {
         let start = out.len();
         let (mut length_at, mut credentials_at): (Option<usize>, Option<usize>) = (None, None);
         let mut body_at = out.len();
@@ -150,10 +150,10 @@ impl Driver {
 
     fn push_branch(&self, session: &Session, template: &Template, back: u8, out: &mut Vec<u8>) {
         let branch = match template.kind() {
-            Kind::Request(Verb::Cancel) => session.invite_branch,
-            Kind::Request(Verb::Ack) if session.invite_class != 2 => session.invite_branch,
+            Kind::Request(MethodId::Cancel) => session.invite_branch,
+            Kind::Request(MethodId::Ack) if session.invite_class != 2 => session.invite_branch,
             // It may be sent again when other requests have been sent.
-            Kind::Request(Verb::Ack) => session.ack_branch.saturating_sub(u32::from(back)),
+            Kind::Request(MethodId::Ack) => session.ack_branch.saturating_sub(u32::from(back)),
             _ => session.branches.saturating_sub(u32::from(back)),
         };
         out.extend_from_slice(b"z9hG4bK");
@@ -163,8 +163,8 @@ impl Driver {
     }
 
     /// What a response copies of its request (RFC 3261 §8.2.6.2), and the route set of a dialog (§12.1.1).
-    fn push_answer(&self, session: &Session, request: Last<'_>, out: &mut Vec<u8>) {
-        let Last { head: request, plain_via, has_tag } = request;
+    fn push_answer(&self, session: &Session, request: LastMessage<'_>, out: &mut Vec<u8>) {
+        let LastMessage { head: request, plain_via, has_tag } = request;
         let source = session.reply_to().1;
         let mut is_top = plain_via != Some(source.ip());
         for field in request.fields() {
@@ -200,7 +200,7 @@ impl Driver {
         template: &Template,
         message: &[u8],
         body_at: usize,
-    ) -> Result<Vec<u8>, client::Unanswerable> {
+    ) -> Result<Vec<u8>, client::ChallengeError> {
         let mut lines = Vec::new();
         let (Some(extra), Kind::Request(_)) = (session.extra.as_ref(), template.kind()) else { return Ok(lines) };
         if extra.challenges.iter().all(|challenged| challenged.challenge.is_none()) {
@@ -215,7 +215,7 @@ impl Driver {
         let cnonce = hex(super::mix(session.serial ^ u64::from(session.branches) ^ self.setup.run));
         for challenged in &extra.challenges {
             let Some(known) = &challenged.challenge else { continue };
-            let challenge = AuthParams::parse(&known.value).ok_or(client::Unanswerable::Incomplete)?;
+            let challenge = AuthParams::parse(&known.value).ok_or(client::ChallengeError::Incomplete)?;
             lines.reserve(CREDENTIALS_BYTES);
             lines.extend_from_slice(if known.is_proxy { b"Proxy-Authorization: " } else { b"Authorization: " });
             let request = client::Request {
@@ -238,7 +238,7 @@ impl Driver {
 /// An ACK and a CANCEL repeat their INVITE's number.
 fn cseq_of(session: &Session, template: &Template) -> u32 {
     match template.kind() {
-        Kind::Request(Verb::Ack | Verb::Cancel) => session.invite_cseq,
+        Kind::Request(MethodId::Ack | MethodId::Cancel) => session.invite_cseq,
         _ => session.cseq,
     }
 }

@@ -7,15 +7,15 @@ use strowger_message::{Head, HeaderName, StartLine, parse_contacts};
 use crate::script::Ending;
 use crate::session::{NEVER, NO_INVITE, Session, TRYING_LATER};
 
-use super::receive::Got;
-use super::{Driver, Last, Walk};
+use super::receive::IncomingMessage;
+use super::{Driver, LastMessage, StepContext};
 
 /// The longest time that a Retry-After may say; longer ones count as this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
 /// A session that this end began, and that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedSession {
     /// Its script.
     pub script: u16,
     /// Who began it.
@@ -32,8 +32,8 @@ pub struct Ended {
     pub requests: u16,
 }
 
-impl Ended {
-    pub(super) fn of(session: &Session, ending: Ending, last: Option<Last<'_>>, own: &[u8]) -> Self {
+impl EndedSession {
+    pub(super) fn of(session: &Session, ending: Ending, last: Option<LastMessage<'_>>, own: &[u8]) -> Self {
         let response = last.map(|last| last.head).filter(|head| matches!(head.start(), StartLine::Response { .. }));
         Self {
             script: session.script,
@@ -72,7 +72,13 @@ fn leading_seconds(value: &[u8]) -> Option<Duration> {
 
 impl Driver {
     /// Lets a session that was refused with 503 wait for as long as that says, where it may try again; false where it has failed.
-    pub(super) fn try_later(&mut self, slot: u32, status: u16, got: &Got<'_>, walk: &Walk<'_, '_>) -> bool {
+    pub(super) fn schedule_retry(
+        &mut self,
+        slot: u32,
+        status: u16,
+        got: &IncomingMessage<'_>,
+        walk: &StepContext<'_, '_>,
+    ) -> bool {
         let retries = self.setup.retries;
         let Some(session) = self.sessions.get_mut(slot) else { return false };
         // A request in a dialog is no new work, and its script cannot begin again.

@@ -17,16 +17,16 @@ use mio::{Registry, Token, Waker};
 use strowger_foundation::Timestamp;
 
 use super::links::LinkCounts;
-use crate::driver::Share;
+use crate::driver::Partition;
 
 /// Messages that wait for a thread at most.
 const QUEUE: usize = 4_096;
 /// Messages to connections that wait at most behind a full queue; beyond it they are dropped and counted.
-const MAX_KEPT: usize = 65_536;
+const MAX_BACKLOG: usize = 65_536;
 
 /// What is to be done with what is handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Errand {
+pub(super) enum HandoverKind {
     /// It belongs to a call of the other thread, and arrived then.
     Deliver(Timestamp),
     /// It is to leave by a connection of the other thread.
@@ -37,8 +37,8 @@ pub(super) enum Errand {
 
 /// A message, and where it came from or goes.
 #[derive(Debug)]
-pub(super) struct Handed {
-    pub errand: Errand,
+pub(super) struct HandoverMessage {
+    pub errand: HandoverKind,
     pub link: u32,
     pub peer: SocketAddr,
     pub bytes: Vec<u8>,
@@ -46,40 +46,40 @@ pub(super) struct Handed {
 
 /// What a thread has of the traffic between all.
 #[derive(Debug)]
-pub(super) struct Post {
-    pub share: Share,
+pub(super) struct Mailbox {
+    pub share: Partition,
     /// Whether what finds no room is kept: it came by a connection, or goes there.
     keeps: bool,
-    inbox: Receiver<Handed>,
+    inbox: Receiver<HandoverMessage>,
     /// The next of the inbox, where it was looked into.
-    next: Option<Handed>,
-    ways: Vec<Way>,
-    bells: Arc<[Bell]>,
+    next: Option<HandoverMessage>,
+    ways: Vec<ThreadQueue>,
+    bells: Arc<[ThreadWaker]>,
     pub counts: LinkCounts,
 }
 
 /// The way to another thread.
 #[derive(Debug)]
-struct Way {
-    queue: SyncSender<Handed>,
-    kept: VecDeque<Handed>,
+struct ThreadQueue {
+    queue: SyncSender<HandoverMessage>,
+    kept: VecDeque<HandoverMessage>,
     /// Something was put in since its owner was told.
     is_fresh: bool,
 }
 
 /// Wakes a thread that waits for the kernel, and costs nothing where it does not.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct ThreadWaker {
     is_parked: AtomicBool,
     waker: Waker,
 }
 
-impl Bell {
+impl ThreadWaker {
     pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         Ok(Self { is_parked: AtomicBool::new(false), waker: Waker::new(registry, token)? })
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
             // It wakes by itself some milliseconds later.
@@ -88,15 +88,15 @@ impl Bell {
     }
 }
 
-impl Post {
+impl Mailbox {
     /// The posts of threads with these bells.
-    pub(super) fn of_all(bells: Vec<Bell>, keeps: bool) -> Vec<Self> {
+    pub(super) fn mailboxes(bells: Vec<ThreadWaker>, keeps: bool) -> Vec<Self> {
         let of = u32::try_from(bells.len()).unwrap_or(u32::MAX);
-        let bells: Arc<[Bell]> = bells.into();
+        let bells: Arc<[ThreadWaker]> = bells.into();
         let (queues, inboxes): (Vec<_>, Vec<_>) = bells.iter().map(|_| sync_channel(QUEUE)).unzip();
-        let way = |queue: &SyncSender<_>| Way { queue: queue.clone(), kept: VecDeque::new(), is_fresh: false };
+        let way = |queue: &SyncSender<_>| ThreadQueue { queue: queue.clone(), kept: VecDeque::new(), is_fresh: false };
         let post = |(index, inbox)| Self {
-            share: Share { index, of },
+            share: Partition { index, of },
             keeps,
             inbox,
             next: None,
@@ -108,26 +108,26 @@ impl Post {
     }
 
     /// Hands something to the thread `to`.
-    pub(super) fn hand_over(&mut self, to: u32, handed: Handed) {
+    pub(super) fn send(&mut self, to: u32, handed: HandoverMessage) {
         let Some(way) = self.ways.get_mut(to as usize) else { return };
-        self.counts.handed_over += u64::from(matches!(handed.errand, Errand::Deliver(_)));
+        self.counts.handed_over += u64::from(matches!(handed.errand, HandoverKind::Deliver(_)));
         if way.kept.is_empty() {
             match way.queue.try_send(handed) {
                 Ok(()) => way.is_fresh = true,
-                Err(TrySendError::Full(handed)) => self.keep(to, handed),
+                Err(TrySendError::Full(handed)) => self.push_backlog(to, handed),
                 // That thread has ended, and with it the run.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         } else {
-            self.keep(to, handed);
+            self.push_backlog(to, handed);
         }
     }
 
-    fn keep(&mut self, to: u32, handed: Handed) {
+    fn push_backlog(&mut self, to: u32, handed: HandoverMessage) {
         let Some(way) = self.ways.get_mut(to as usize) else { return };
-        let has_room = self.keeps && way.kept.len() < MAX_KEPT;
+        let has_room = self.keeps && way.kept.len() < MAX_BACKLOG;
         // Without this word, the number of a connection that is gone would be taken for that of the next one.
-        if has_room || handed.errand == Errand::Closed {
+        if has_room || handed.errand == HandoverKind::Closed {
             way.kept.push_back(handed);
         } else {
             self.counts.handover_drops += 1;
@@ -135,10 +135,10 @@ impl Post {
     }
 
     /// Tells all others of a connection of ours that is closed.
-    pub(super) fn tell_closed(&mut self, link: u32, peer: SocketAddr) {
-        let Share { index, of } = self.share;
+    pub(super) fn send_closed(&mut self, link: u32, peer: SocketAddr) {
+        let Partition { index, of } = self.share;
         for to in (0..of).filter(|to| *to != index) {
-            self.hand_over(to, Handed { errand: Errand::Closed, link, peer, bytes: Vec::new() });
+            self.send(to, HandoverMessage { errand: HandoverKind::Closed, link, peer, bytes: Vec::new() });
         }
     }
 
@@ -161,18 +161,18 @@ impl Post {
                 }
             }
             if std::mem::take(&mut way.is_fresh) {
-                bell.ring();
+                bell.wake();
             }
         }
     }
 
     /// What the others have handed over.
-    pub(super) fn poll(&mut self) -> Option<Handed> {
+    pub(super) fn poll(&mut self) -> Option<HandoverMessage> {
         self.next.take().or_else(|| self.inbox.try_recv().ok())
     }
 
     /// Whether there is something.
-    pub(super) fn has_mail(&mut self) -> bool {
+    pub(super) fn has_messages(&mut self) -> bool {
         self.next = self.poll();
         self.next.is_some()
     }
@@ -183,7 +183,7 @@ impl Post {
         bell.is_parked.store(true, Ordering::Relaxed);
         // Who put something in before this saw it awake and did not ring: hence one more look.
         fence(Ordering::SeqCst);
-        let may_wait = !self.is_full() && !self.has_mail();
+        let may_wait = !self.is_full() && !self.has_messages();
         if !may_wait {
             self.unpark();
         }
@@ -204,26 +204,26 @@ mod tests {
 
     use super::*;
 
-    fn posts(keeps: bool) -> (Vec<Poll>, Vec<Post>) {
+    fn posts(keeps: bool) -> (Vec<Poll>, Vec<Mailbox>) {
         let polls: Vec<_> = (0..2).map(|_| Poll::new().expect("a poll")).collect();
-        let bells = polls.iter().map(|poll| Bell::new(poll.registry(), Token(7)).expect("a bell")).collect();
-        (polls, Post::of_all(bells, keeps))
+        let bells = polls.iter().map(|poll| ThreadWaker::new(poll.registry(), Token(7)).expect("a bell")).collect();
+        (polls, Mailbox::mailboxes(bells, keeps))
     }
 
-    fn message(link: u32) -> Handed {
-        let errand = Errand::Deliver(Timestamp::from_millis(1));
-        Handed { errand, link, peer: SocketAddr::from(([127, 0, 0, 1], 5060)), bytes: b"x".to_vec() }
+    fn message(link: u32) -> HandoverMessage {
+        let errand = HandoverKind::Deliver(Timestamp::from_millis(1));
+        HandoverMessage { errand, link, peer: SocketAddr::from(([127, 0, 0, 1], 5060)), bytes: b"x".to_vec() }
     }
 
     #[test]
     fn a_full_queue_drops_datagrams_and_counts_them() {
         let (_polls, mut posts) = posts(false);
-        (0..QUEUE as u32 + 3).for_each(|link| posts[0].hand_over(1, message(link)));
+        (0..QUEUE as u32 + 3).for_each(|link| posts[0].send(1, message(link)));
         assert_eq!((posts[0].counts.handed_over, posts[0].counts.handover_drops), (QUEUE as u64 + 3, 3));
         assert!(!posts[0].is_full(), "they do not wait");
         posts[0].flush();
         assert_eq!(posts[1].poll().map(|handed| handed.link), Some(0), "the oldest first");
-        posts[0].hand_over(1, message(9));
+        posts[0].send(1, message(9));
         assert_eq!(posts[0].counts.handover_drops, 3, "there is room again");
     }
 
@@ -231,9 +231,9 @@ mod tests {
     fn what_came_by_connections_waits_and_stays_in_order() {
         let (_polls, mut posts) = posts(true);
         let all = QUEUE as u32 + 100;
-        (0..all).for_each(|link| posts[0].hand_over(1, message(link)));
+        (0..all).for_each(|link| posts[0].send(1, message(link)));
         let peer = message(0).peer;
-        posts[0].tell_closed(all, peer);
+        posts[0].send_closed(all, peer);
         assert!(posts[0].is_full() && !posts[0].park(), "who has something to hand over does not sleep");
         let mut found = Vec::new();
         while found.len() <= all as usize {
@@ -251,7 +251,7 @@ mod tests {
     fn who_sleeps_is_woken_and_who_has_mail_does_not_sleep() {
         let (mut polls, mut posts) = posts(false);
         assert!(posts[1].park());
-        posts[0].hand_over(1, message(1));
+        posts[0].send(1, message(1));
         posts[0].flush();
         let mut events = mio::Events::with_capacity(4);
         polls[1].poll(&mut events, None).expect("it wakes");

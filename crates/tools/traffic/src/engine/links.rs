@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use mio::{Interest, Registry, Token};
-use strowger_net::{BindError, Cause, Counters, Flush, PeerError, SendBatch, Strand, UdpSocket};
+use strowger_net::{BindError, Cause, Counters, Flush, OrderingKey, PeerError, SendBatch, UdpSocket};
 
 use super::plan::{Plan, PlanError};
 use crate::driver::Outbox;
@@ -50,7 +50,7 @@ pub struct LinkCounts {
     /// Datagrams, or messages of streams, sent.
     pub sent: u64,
     /// Those of them that left as one with others.
-    pub joined: u64,
+    pub segmented: u64,
     /// Connections opened.
     pub connected: u64,
     /// Connections that could not be opened or were lost.
@@ -73,7 +73,7 @@ impl LinkCounts {
         self.unreachable += other.unreachable;
         self.received += other.received;
         self.sent += other.sent;
-        self.joined += other.joined;
+        self.segmented += other.segmented;
         self.connected += other.connected;
         self.broken += other.broken;
         self.exhausted += other.exhausted;
@@ -105,7 +105,7 @@ impl LinkCounts {
             unreachable: self.unreachable - earlier.unreachable,
             received: self.received - earlier.received,
             sent: self.sent - earlier.sent,
-            joined: self.joined - earlier.joined,
+            segmented: self.segmented - earlier.segmented,
             connected: self.connected - earlier.connected,
             broken: self.broken - earlier.broken,
             exhausted: self.exhausted - earlier.exhausted,
@@ -139,12 +139,12 @@ impl Datagrams {
     /// Opens one socket on each of the addresses, as the plan wants them.
     pub(super) fn bind(addresses: &[SocketAddr], plan: &Plan) -> Result<Self, PlanError> {
         let bind = |address: &SocketAddr| UdpSocket::bind(*address, plan.buffers);
-        Self::of(addresses.iter().map(bind), plan.joins)
+        Self::of(addresses.iter().map(bind), plan.has_segmentation)
     }
 
     /// Sockets on the same addresses, for another thread.
     pub(super) fn sibling(&self, plan: &Plan) -> Result<Self, PlanError> {
-        Self::of(self.sockets.iter().map(|socket| socket.socket.sibling()), plan.joins)
+        Self::of(self.sockets.iter().map(|socket| socket.socket.sibling()), plan.has_segmentation)
     }
 
     fn of(sockets: impl Iterator<Item = Result<UdpSocket, BindError>>, joins: bool) -> Result<Self, PlanError> {
@@ -152,7 +152,7 @@ impl Datagrams {
         let sockets = sockets.map(|socket| {
             let mut socket = socket.map_err(|error| cannot_bind(&error))?;
             if let Some(is_allowed) = &is_allowed {
-                let joined = socket.join_datagrams(Arc::clone(is_allowed));
+                let joined = socket.enable_segmentation(Arc::clone(is_allowed));
                 joined.map_err(|error| {
                     PlanError(format!("this kernel has no UDP_SEGMENT ({error}); leave out --segmentation"))
                 })?;
@@ -199,7 +199,7 @@ impl Datagrams {
     pub(super) fn counts(&self) -> LinkCounts {
         let mut counts = LinkCounts::default();
         for socket in &self.sockets {
-            let Counters { received, kernel_drops, sent, joined, send_errors, send_overflow, .. } =
+            let Counters { received, kernel_drops, sent, segmented: joined, send_errors, send_overflow, .. } =
                 *socket.socket.counters();
             counts.merge(&LinkCounts {
                 kernel_drops,
@@ -207,7 +207,7 @@ impl Datagrams {
                 unreachable: socket.unreachable,
                 received,
                 sent,
-                joined,
+                segmented: joined,
                 ..LinkCounts::default()
             });
         }
@@ -240,7 +240,7 @@ impl Outbox for Datagrams {
     fn commit(&mut self, link: u32, peer: SocketAddr, call: u64) {
         let Some(socket) = self.sockets.get_mut(link as usize) else { return };
         // Calls are told apart by hashes, any part of which is as good as the whole.
-        socket.batch.commit(peer, Strand::new(call as u16));
+        socket.batch.commit(peer, OrderingKey::new(call as u16));
         if !std::mem::replace(&mut socket.is_dirty, true) {
             self.dirty.push(link);
         }

@@ -5,7 +5,7 @@
 //! the number of the phase; only those that listen at one address hand each other what belongs to the other's calls
 //! (`handover`).
 
-mod habits;
+mod activities;
 mod handover;
 mod links;
 mod mix;
@@ -22,19 +22,19 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
-pub use habits::{Again, Due, Habit, Habits};
+pub use activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
 pub use links::LinkCounts;
 pub use mix::{Mix, Weighted};
-pub use phones::{Avalanche, FlowRecovery, PhoneDue, Phones};
+pub use phones::{Avalanche, DueRegistration, FlowRecovery, Phones};
 pub(crate) use plan::longest;
-pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
+pub use plan::{CallRole, Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
 
-use crate::meter::{Meter, Times};
+use crate::meter::{Meter, TimeHistogram};
 use crate::metrics::{Recovery, Series};
+use crate::process_usage::ServerSeries;
 use crate::refusals::Refusals;
-use crate::script::{Ending, Verb};
-use crate::tally::ScriptAccounts;
-use crate::watch::ServerSeries;
+use crate::script::{Ending, MethodId};
+use crate::tally::ScriptOutcomes;
 use thread::{Prepared, Worker};
 
 /// Lateness that half of all calls may have before the generator is taken for the bottleneck; messages may wait for as long
@@ -67,7 +67,7 @@ pub(super) struct Shared {
     /// Each thread's counts, as they were a moment ago, or when somebody last asked.
     progress: Vec<Mutex<Progress>>,
     /// How often somebody has asked: to copy all counts takes the threads a while.
-    asked: AtomicU64,
+    progress_requests: AtomicU64,
 }
 
 /// No phase any more.
@@ -100,7 +100,7 @@ impl Stopper {
     /// the first answer may be as old as the phase.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.0.asked.fetch_add(1, Ordering::Relaxed);
+        self.0.progress_requests.fetch_add(1, Ordering::Relaxed);
         let mut sum = Progress::default();
         for progress in &self.0.progress {
             let Ok(progress) = progress.lock() else { continue };
@@ -150,7 +150,7 @@ pub struct PhaseReport {
     /// Whether it is what the run is about, and no preparation.
     pub is_measured: bool,
     /// Which end began the sessions.
-    pub who: Who,
+    pub role: CallRole,
     /// Its beginning (behind the warm-up), by the run's clock.
     pub counted_from: Timestamp,
     /// From there to the last arrival; where the phase had a time, that time.
@@ -168,7 +168,7 @@ pub struct PhaseReport {
     /// How phones came back, where it was about an avalanche of registrations.
     pub recovery: Option<Recovery>,
     /// What came of each script that was run.
-    pub scripts: Vec<ScriptAccounts>,
+    pub scripts: Vec<ScriptOutcomes>,
     /// The calling end.
     pub caller: Meter,
     /// The called end, where it is in this process.
@@ -190,16 +190,16 @@ impl PhaseReport {
     /// The end that began the sessions.
     #[must_use]
     pub const fn meter(&self) -> &Meter {
-        match self.who {
-            Who::Caller => &self.caller,
-            Who::Callee => &self.callee,
+        match self.role {
+            CallRole::Caller => &self.caller,
+            CallRole::Callee => &self.callee,
         }
     }
 
     /// How long messages had waited where the generator came to read them, at both ends: its own part of the times that it
     /// says of answers.
     #[must_use]
-    pub fn unread(&self) -> Times {
+    pub fn unread(&self) -> TimeHistogram {
         let mut sum = self.caller.unread.clone();
         sum.merge(&self.callee.unread);
         sum
@@ -207,14 +207,14 @@ impl PhaseReport {
 
     /// How late messages were sent again, at both ends.
     #[must_use]
-    pub fn resend_lateness(&self) -> Times {
+    pub fn resend_lateness(&self) -> TimeHistogram {
         let mut sum = self.caller.resend_lateness.clone();
         sum.merge(&self.callee.resend_lateness);
         sum
     }
 
     /// The times from when requests were due to their 2xx; none where nothing was due, for a closed loop has no moments.
-    pub fn from_due(&self) -> impl Iterator<Item = (Verb, &Times)> {
+    pub fn from_due(&self) -> impl Iterator<Item = (MethodId, &TimeHistogram)> {
         let meter = self.meter();
         let has_moments = meter.lateness.count() > 0;
         meter.from_due.iter().filter(move |_| has_moments).map(|(verb, times)| (*verb, times))
@@ -286,7 +286,7 @@ impl Run {
             stop: AtomicBool::new(false),
             abort: AtomicBool::new(false),
             progress: (0..threads).map(|_| Mutex::default()).collect(),
-            asked: AtomicU64::new(0),
+            progress_requests: AtomicU64::new(0),
         });
         let plan = Arc::new(plan);
         let mut prepared: Vec<Prepared> = Vec::with_capacity(threads);
@@ -390,7 +390,7 @@ impl Run {
             }
         }
         for phase in phases.iter_mut().flatten() {
-            phase.scripts = phase.script_accounts(&plan);
+            phase.scripts = phase.script_outcomes(&plan);
             phase.gather_transactions();
         }
         Ok(Report { phases: phases.into_iter().flatten().collect(), was_stopped, broken_off, server: None })
@@ -425,9 +425,9 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
     // What comes behind the measured phase only tidies up.
     let prepares = plan.phases.get(phase..).unwrap_or(&[]).iter().any(|phase| phase.is_measured);
     let what = plan.phases.get(phase).filter(|phase| prepares && !phase.is_measured)?;
-    let meter = match what.who {
-        Who::Caller => &progress.caller,
-        Who::Callee => &progress.callee,
+    let meter = match what.role {
+        CallRole::Caller => &progress.caller,
+        CallRole::Callee => &progress.callee,
     };
     let failed = meter.began.sent - meter.began.carried;
     let (ending, _) = meter.failures.iter().max_by_key(|(_, count)| **count)?;
@@ -445,8 +445,8 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
 pub(crate) fn with_remedy(ending: Ending, refusals: &Refusals) -> String {
     match ending {
         // Who says why needs no guesses.
-        Ending::Refused(status) if refusals.has_warning(status) => format!("{ending}{}", refusals.said(status)),
-        Ending::Refused(status) => format!("{ending}{}{}", refusals.said(status), remedy(ending)),
+        Ending::Refused(status) if refusals.has_warning(status) => format!("{ending}{}", refusals.reasons(status)),
+        Ending::Refused(status) => format!("{ending}{}{}", refusals.reasons(status), remedy(ending)),
         _ => format!("{ending}{}", remedy(ending)),
     }
 }

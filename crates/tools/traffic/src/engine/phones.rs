@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::{Rng as _, SeedableRng as _};
 use strowger_foundation::Timestamp;
 
-use crate::driver::{Ended, mix};
+use crate::driver::{EndedSession, mix};
 use crate::law::{Law, Rng};
 use crate::metrics::Recovery;
 use crate::script::Ending;
@@ -68,7 +68,7 @@ pub struct Avalanche {
 
 /// A phone registers now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PhoneDue {
+pub struct DueRegistration {
     /// The phone.
     pub user: u32,
     /// When it wanted to.
@@ -147,11 +147,11 @@ impl Phones {
     }
 
     /// The next phone whose time has come.
-    pub fn poll_due(&mut self, now: Timestamp) -> Option<PhoneDue> {
+    pub fn poll_due(&mut self, now: Timestamp) -> Option<DueRegistration> {
         let at = self.next_at().filter(|at| *at <= now)?;
         let Reverse((_, user)) = self.next.pop()?;
         let cseq = self.phone(user).map_or(0, |phone| phone.cseq);
-        Some(PhoneDue { user, at, cseq })
+        Some(DueRegistration { user, at, cseq })
     }
 
     /// A limit of the generator kept a phone from registering.
@@ -160,7 +160,7 @@ impl Phones {
     }
 
     /// A registration has ended, well or not.
-    pub fn on_end(&mut self, ended: &Ended, now: Timestamp) {
+    pub fn on_end(&mut self, ended: &EndedSession, now: Timestamp) {
         let since_ms = u32::try_from(now.saturating_since(self.begin).as_millis()).unwrap_or(NOT_YET - 1);
         let user = ended.caller;
         let Some(phone) = self.phone(user) else { return };
@@ -237,10 +237,18 @@ mod tests {
         Avalanche { start: Law::parse(start).expect("a law"), flow_recovery: FlowRecovery::default(), refresh }
     }
 
-    fn ended(user: u32, ending: Ending, retry_after: Option<u64>) -> Ended {
+    fn ended(user: u32, ending: Ending, retry_after: Option<u64>) -> EndedSession {
         let seconds = |time: Option<u64>| time.map(Duration::from_secs);
         let expires = seconds((ending == Ending::Carried).then_some(600));
-        Ended { script: 0, caller: user, ending, retry_after: seconds(retry_after), expires, cseq: 1, requests: 2 }
+        EndedSession {
+            script: 0,
+            caller: user,
+            ending,
+            retry_after: seconds(retry_after),
+            expires,
+            cseq: 1,
+            requests: 2,
+        }
     }
 
     #[test]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use strowger_foundation::Transport;
 use strowger_net::BufferSizes;
 
-use super::habits::Habit;
+use super::activities::Activity;
 use super::mix::Mix;
 use super::phones::Avalanche;
 use crate::arrival::Arrivals;
-use crate::driver::{Connecting, MAX_WAIT};
+use crate::driver::{ConnectionLifetime, MAX_WAIT};
 use crate::population::Users;
-use crate::script::{Script, Step, Verb};
+use crate::script::{MethodId, Script, Step};
 use crate::service::ServiceLaw;
 
 /// Why a plan cannot be carried out; the text names the remedy.
@@ -31,7 +31,7 @@ impl std::error::Error for PlanError {}
 
 /// Which of the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum CallRole {
     /// The one that calls.
     Caller,
     /// The one that is called.
@@ -40,18 +40,18 @@ pub enum Who {
 
 /// The scripts of an end.
 #[derive(Clone, Debug)]
-pub struct Side {
+pub struct SideScripts {
     /// All of them.
     pub scripts: Arc<[Script]>,
     /// Which answers a request that begins a call.
-    pub answers: Vec<(Verb, u16)>,
+    pub answers: Vec<(MethodId, u16)>,
 }
 
 /// The end that is called, where it is in this process.
 #[derive(Clone, Debug)]
 pub struct Callee {
     /// Its scripts.
-    pub side: Side,
+    pub side: SideScripts,
     /// Where it listens; without one, at a free port for each thread. A call that comes to several of its addresses is one.
     pub listen: Vec<SocketAddr>,
     /// The server that it emulates; one behind each address.
@@ -66,7 +66,7 @@ pub enum Load {
     /// A new one for each that ends, so that so many are going on.
     Closed(usize),
     /// What each of the phase's callers does again and again, calling any of its callees.
-    Habits(Arc<[Habit]>),
+    Activities(Arc<[Activity]>),
     /// Each of the phase's callers registers until it has.
     Avalanche(Arc<Avalanche>),
     /// None begin; the other end's are answered.
@@ -79,7 +79,7 @@ pub struct Phase {
     /// Its name in reports.
     pub name: String,
     /// Which end begins sessions.
-    pub who: Who,
+    pub role: CallRole,
     /// With which of its scripts.
     pub mix: Mix,
     /// When.
@@ -99,7 +99,7 @@ pub struct Phase {
     /// Whether it is what the run is about.
     pub is_measured: bool,
     /// Whether threads wait awake: each takes a processor of its own, and what a wake-up takes is in no time.
-    pub is_awake: bool,
+    pub is_busy_polling: bool,
 }
 
 /// Everything about a run.
@@ -110,7 +110,7 @@ pub struct Plan {
     /// By what.
     pub transport: Transport,
     /// How connections are used, and how many are shared at most on each thread.
-    pub connecting: Connecting,
+    pub connection_lifetime: ConnectionLifetime,
     /// Shared connections of each thread.
     pub connections: usize,
     /// Our addresses; the sockets of the calling end are spread over them.
@@ -122,7 +122,7 @@ pub struct Plan {
     /// The population.
     pub users: Arc<Users>,
     /// The calling end.
-    pub caller: Option<Side>,
+    pub caller: Option<SideScripts>,
     /// The called end.
     pub callee: Option<Callee>,
     /// Where the called end of each thread listens, where [`Callee::listen`] leaves it open: runs that follow one another use
@@ -131,7 +131,7 @@ pub struct Plan {
     /// What happens, one after the other.
     pub phases: Vec<Phase>,
     /// Whether messages are repeated until they are answered.
-    pub repeats: bool,
+    pub retransmits: bool,
     /// T1.
     pub t1: Duration,
     /// How long an INVITE may ring.
@@ -155,7 +155,7 @@ pub struct Plan {
     /// The sockets' buffers.
     pub buffers: BufferSizes,
     /// Whether datagrams of one length that leave at once leave as one, which the kernel cuts apart (`UDP_SEGMENT`).
-    pub joins: bool,
+    pub has_segmentation: bool,
 }
 
 impl Plan {
@@ -165,7 +165,7 @@ impl Plan {
         Self {
             remote: None,
             transport: Transport::Udp,
-            connecting: Connecting::default(),
+            connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
             addresses: vec![IpAddr::from([127, 0, 0, 1])],
             sockets: 1,
@@ -175,7 +175,7 @@ impl Plan {
             callee: None,
             callees_at: Vec::new(),
             phases: Vec::new(),
-            repeats: true,
+            retransmits: true,
             t1: Duration::from_millis(500),
             max_ring: Duration::from_secs(180),
             max_wait: MAX_WAIT,
@@ -186,7 +186,7 @@ impl Plan {
             seed,
             run: entropy(),
             buffers: BufferSizes { receive: BUFFER_BYTES, send: BUFFER_BYTES },
-            joins: false,
+            has_segmentation: false,
         }
     }
 
@@ -200,7 +200,7 @@ impl Plan {
                 all.min(usize::try_from(phase.calls.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)) / self.threads.max(1)
             }
             Load::Closed(all) => all / self.threads.max(1),
-            Load::Habits(habits) => {
+            Load::Activities(habits) => {
                 let users = f64::from(phase.callers.end.saturating_sub(phase.callers.start));
                 let gaps = habits.iter().filter_map(|habit| habit.gap.mean()).filter(|gap| *gap > 0.0);
                 let all = gaps.map(|gap| users / gap).sum::<f64>() * self.t1.as_secs_f64() * 64.0;
@@ -236,13 +236,13 @@ impl Plan {
             return wrong("over tcp, one process answers at one address (--listen); start another one for the next");
         }
         for phase in &self.phases {
-            let side = match phase.who {
-                Who::Caller => self.caller.as_ref(),
-                Who::Callee => self.callee.as_ref().map(|callee| &callee.side),
+            let side = match phase.role {
+                CallRole::Caller => self.caller.as_ref(),
+                CallRole::Callee => self.callee.as_ref().map(|callee| &callee.side),
             };
             let is_there = |script: &u16| side.is_some_and(|side| usize::from(*script) < side.scripts.len());
-            if let Load::Habits(habits) = &phase.load
-                && habits.iter().any(|habit| habit.who == Who::Callee)
+            if let Load::Activities(habits) = &phase.load
+                && habits.iter().any(|habit| habit.who == CallRole::Callee)
                 && self.callee.is_none()
             {
                 return wrong("those who are called are not in this process and cannot register here");

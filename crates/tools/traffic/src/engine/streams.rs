@@ -5,12 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use mio::{Interest, Registry, Token};
-use strowger_message::{Framed, frame_stream};
-use strowger_net::{Moved, TcpListener, TcpStream};
+use strowger_message::{FrameResult, frame_stream};
+use strowger_net::{IoOutcome, TcpListener, TcpStream};
 
 use super::links::{LinkCounts, cannot_bind};
 use super::plan::PlanError;
-use crate::driver::{Outbox, Share};
+use crate::driver::{Outbox, Partition};
 
 /// Room for what is read of a stream at once.
 const READ_BYTES: usize = 64 * 1024;
@@ -42,7 +42,7 @@ pub(super) struct Streams {
     spare: Vec<u8>,
     buffer: Vec<u8>,
     /// Among those who listen at one address: links are numbered over all of them.
-    share: Share,
+    share: Partition,
     /// Messages for connections of the others: link, peer and bytes.
     pub away: Vec<(u32, SocketAddr, Vec<u8>)>,
     counts: LinkCounts,
@@ -98,14 +98,14 @@ impl Streams {
             leaving: Vec::new(),
             spare: Vec::new(),
             buffer: vec![0; READ_BYTES],
-            share: Share::ALONE,
+            share: Partition::SINGLE,
             away: Vec::new(),
             counts: LinkCounts::default(),
         })
     }
 
     /// Numbers links so that they are different from those of the others who listen at this address. Before any is known.
-    pub(super) const fn number_as(&mut self, share: Share) {
+    pub(super) const fn number_as(&mut self, share: Partition) {
         self.share = share;
     }
 
@@ -299,9 +299,11 @@ impl Streams {
         }
         loop {
             match connection.stream.read(&mut self.buffer) {
-                Ok(Moved::Bytes(count)) => connection.input.extend_from_slice(self.buffer.get(..count).unwrap_or(&[])),
-                Ok(Moved::Blocked) => break,
-                Ok(Moved::Ended) | Err(_) => {
+                Ok(IoOutcome::Bytes(count)) => {
+                    connection.input.extend_from_slice(self.buffer.get(..count).unwrap_or(&[]));
+                }
+                Ok(IoOutcome::Blocked) => break,
+                Ok(IoOutcome::Eof) | Err(_) => {
                     received.is_closed = true;
                     break;
                 }
@@ -311,15 +313,15 @@ impl Streams {
         loop {
             let rest = connection.input.get(at..).unwrap_or(&[]);
             match frame_stream(rest) {
-                Framed::KeepAlive(count) => at += count,
-                Framed::Message(count) => {
+                FrameResult::KeepAlive(count) => at += count,
+                FrameResult::Message(count) => {
                     received.bytes.extend_from_slice(rest.get(..count).unwrap_or(&[]));
                     received.ends.push(received.bytes.len());
                     self.counts.received += 1;
                     at += count;
                 }
-                Framed::Incomplete => break,
-                Framed::Broken(_) => {
+                FrameResult::Incomplete => break,
+                FrameResult::Malformed(_) => {
                     received.is_closed = true;
                     break;
                 }
@@ -358,9 +360,9 @@ impl Streams {
             }
             while let Some(rest) = connection.output.get(connection.written..).filter(|rest| !rest.is_empty()) {
                 match connection.stream.write(rest) {
-                    Ok(Moved::Bytes(count)) => connection.written += count,
-                    Ok(Moved::Blocked) => break,
-                    Ok(Moved::Ended) | Err(_) => {
+                    Ok(IoOutcome::Bytes(count)) => connection.written += count,
+                    Ok(IoOutcome::Blocked) => break,
+                    Ok(IoOutcome::Eof) | Err(_) => {
                         connection.written = connection.output.len();
                         self.counts.send_failures += 1;
                     }

@@ -4,11 +4,11 @@
 //! due goes before what has come: of that, only a few messages are worked off at a time while a call is awaited. But what
 //! has waited for longer than a call is late goes before the call, so that neither waits for ever behind the other.
 
-mod end;
+mod endpoint;
 mod phones;
+mod publish;
 mod readable;
 mod sockets;
-mod tell;
 mod users;
 mod window;
 
@@ -28,18 +28,18 @@ use rustix::time::{
 use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
-use end::End;
+use endpoint::Endpoint;
+use publish::cpu_time;
 pub(super) use sockets::Prepared;
-use sockets::{BELL, CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
-use tell::cpu_time;
+use sockets::{CALLEE_BIT, LISTENER, Links, WAKER, callee_token, caller_token};
 use window::window_end;
 
-use super::habits::Habits;
+use super::activities::ActivitySchedule;
 use super::links::{LinkCounts, cannot};
 use super::phones::Phones;
-use super::plan::{Load, Phase, Plan, PlanError, Who};
+use super::plan::{CallRole, Load, Phase, Plan, PlanError};
 use super::{OVER, PhaseReport, Shared};
-use crate::arrival::Moments;
+use crate::arrival::ArrivalTimes;
 use crate::metrics::{Series, accounts_of};
 use crate::script::Stop;
 use crate::service::Service;
@@ -69,15 +69,15 @@ const TIMER: Token = Token(usize::MAX);
 
 /// What a thread has of the phase that is going on.
 #[derive(Debug)]
-struct Going {
+struct PhaseState {
     phase: usize,
     is_awake: bool,
     begins: Timestamp,
     /// What the choice of scripts begins with.
     seed: u64,
-    moments: Option<Peekable<Moments>>,
+    moments: Option<Peekable<ArrivalTimes>>,
     /// What users do, where that is what the phase is about.
-    habits: Option<Habits>,
+    habits: Option<ActivitySchedule>,
     /// The phones, where it is about those.
     phones: Option<Phones>,
     /// The number of the next session among those of all threads.
@@ -109,7 +109,7 @@ struct Going {
     cpu_before: Duration,
 }
 
-impl Going {
+impl PhaseState {
     /// The number that no session reaches. Calls of the warm-up are beside those that were asked for.
     fn limit(&self, what: &Phase, thread: usize) -> u64 {
         let limit = what.calls.filter(|_| self.is_warm).unwrap_or(u64::MAX);
@@ -133,8 +133,8 @@ impl Going {
 
 /// Whose batch it is, and the place of the next message in it.
 #[derive(Clone, Copy, Debug)]
-struct Unread {
-    who: Who,
+struct BatchCursor {
+    who: CallRole,
     link: u32,
     next: usize,
 }
@@ -148,11 +148,11 @@ pub(super) struct Worker {
     clock: Clock,
     poll: Poll,
     timer: OwnedFd,
-    caller: Option<End>,
-    callee: Option<End>,
+    caller: Option<Endpoint>,
+    callee: Option<Endpoint>,
     batch: RecvBatch,
     /// What of it is still to be worked off.
-    unread: Option<Unread>,
+    unread: Option<BatchCursor>,
     /// How long what was read last had waited, at most.
     waited: Duration,
     /// Whether a batch of each socket is read for each few arrivals, however late those are: a phone whose answer is not read
@@ -160,7 +160,7 @@ pub(super) struct Worker {
     reads_all: bool,
     margin: Duration,
     /// The first times of users, for each phase, until it begins.
-    habits: Vec<Option<Habits>>,
+    habits: Vec<Option<ActivitySchedule>>,
     /// Moments at which calls should have begun that were begun in this round.
     dues: Vec<Timestamp>,
     published: Timestamp,
@@ -189,7 +189,7 @@ impl Worker {
             .map_err(|error| wrong(&error))?;
         let pair = clock.pair();
         let wall_at_zero = Duration::from_nanos(pair.real.0.saturating_sub(pair.monotonic.as_nanos()));
-        let mut end = |who, links: Option<Links>, token_of: fn(u32) -> Token| -> Result<Option<End>, PlanError> {
+        let mut end = |who, links: Option<Links>, token_of: fn(u32) -> Token| -> Result<Option<Endpoint>, PlanError> {
             let Some(mut links) = links else { return Ok(None) };
             match &mut links {
                 Links::Udp(datagrams) => {
@@ -201,11 +201,11 @@ impl Worker {
                     streams.open_shared(remote);
                 }
             }
-            let shared = if who == Who::Callee { (service.take(), post.take()) } else { (None, None) };
-            Ok(End::new(plan, index, who, links, shared, (remote, wall_at_zero)))
+            let shared = if who == CallRole::Callee { (service.take(), post.take()) } else { (None, None) };
+            Ok(Endpoint::new(plan, index, who, links, shared, (remote, wall_at_zero)))
         };
-        let callee = end(Who::Callee, callee, callee_token)?;
-        let caller = end(Who::Caller, caller, caller_token)?;
+        let callee = end(CallRole::Callee, callee, callee_token)?;
+        let caller = end(CallRole::Caller, caller, caller_token)?;
         Ok(Self {
             index,
             plan: Arc::clone(plan),
@@ -233,7 +233,7 @@ impl Worker {
         // Where the kernel knows no such thing, calls begin later on a busy machine, and the lateness tells.
         let _ = strowger_net::shorten_slice(SLICE);
         let mut events = Events::with_capacity(1024);
-        let mut going: Option<Going> = None;
+        let mut going: Option<PhaseState> = None;
         loop {
             let phase = self.shared.phase.load(Ordering::Acquire);
             let is_current = going.as_ref().is_some_and(|going| going.phase == phase);
@@ -244,9 +244,9 @@ impl Worker {
                 if phase == OVER {
                     return Ok(());
                 }
-                going = self.enter(phase);
+                going = self.prepare_phase(phase);
             }
-            let arrival = going.as_mut().and_then(Going::next_arrival);
+            let arrival = going.as_mut().and_then(PhaseState::next_arrival);
             if self.unread.is_none() {
                 let is_awake = going.as_ref().is_some_and(|going| going.is_awake);
                 self.wait(&mut events, arrival, is_awake)?;
@@ -269,7 +269,7 @@ impl Worker {
             }
             self.flush();
             if let Some(going) = &mut going {
-                self.look_after(going, now);
+                self.update_phase(going, now);
             }
         }
     }
@@ -289,38 +289,38 @@ impl Worker {
     fn read(&mut self, most: usize) -> io::Result<()> {
         let mut left = most;
         self.waited = Duration::ZERO;
-        for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
+        for (who, end) in [(CallRole::Caller, &mut self.caller), (CallRole::Callee, &mut self.callee)] {
             let Some(end) = end else { continue };
             if self.unread.is_some_and(|unread| unread.who != who) {
                 continue;
             }
             while left > 0 {
                 let (link, next) = match self.unread.take() {
-                    Some(Unread { link, next, .. }) => (link, next),
+                    Some(BatchCursor { link, next, .. }) => (link, next),
                     None => match end.readable.pop() {
                         Some(next) => (next.0, end.receive(next, &mut self.batch, self.clock)?),
                         None => break,
                     },
                 };
-                let done = end.work_off(link, &self.batch, (next, left), self.clock);
+                let done = end.process_batch(link, &self.batch, (next, left), self.clock);
                 self.waited = self.waited.max(end.waited);
                 left = left.saturating_sub(done);
                 let next = next + done;
-                self.unread = (next < self.batch.len()).then_some(Unread { who, link, next });
+                self.unread = (next < self.batch.len()).then_some(BatchCursor { who, link, next });
             }
         }
         Ok(())
     }
 
     /// Prepares for a phase.
-    fn enter(&mut self, phase: usize) -> Option<Going> {
+    fn prepare_phase(&mut self, phase: usize) -> Option<PhaseState> {
         let plan = Arc::clone(&self.plan);
         let what = plan.phases.get(phase)?;
         let threads = plan.threads.max(1);
         let begins = Timestamp::from_nanos(self.shared.begins_at.load(Ordering::SeqCst));
         let seed = crate::driver::mix(plan.seed.wrapping_add(phase as u64));
         let moments = match &what.load {
-            Load::Open(arrivals) => Some(arrivals.moments(seed, self.index, threads).peekable()),
+            Load::Open(arrivals) => Some(arrivals.times(seed, self.index, threads).peekable()),
             _ => None,
         };
         let outstanding = match what.load {
@@ -337,9 +337,9 @@ impl Worker {
         let habits = self.habits(phase, what, begins);
         let phones = self.phones(what, seed, begins);
         self.reads_all = phones.is_some();
-        Some(Going {
+        Some(PhaseState {
             phase,
-            is_awake: what.is_awake,
+            is_awake: what.is_busy_polling,
             habits,
             phones,
             begins,
@@ -402,9 +402,9 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        self.callee.iter().for_each(End::unpark);
+        self.callee.iter().for_each(Endpoint::unpark);
         let now = self.clock.now();
-        for event in events.iter().filter(|event| event.token() != BELL) {
+        for event in events.iter().filter(|event| event.token() != WAKER) {
             if event.token() == TIMER {
                 if let Some(target) = target {
                     let late = now.saturating_since(target);
@@ -430,7 +430,7 @@ impl Worker {
     }
 
     /// Begins the sessions that are due, and notes how late they were.
-    fn begin_due(&mut self, going: &mut Going, now: Timestamp) {
+    fn begin_due(&mut self, going: &mut PhaseState, now: Timestamp) {
         self.end_warm_up(going, now);
         self.end_window(going, now);
         self.begin_all_due(going, now);
@@ -439,14 +439,14 @@ impl Worker {
         }
     }
 
-    fn begin_all_due(&mut self, going: &mut Going, now: Timestamp) {
+    fn begin_all_due(&mut self, going: &mut PhaseState, now: Timestamp) {
         let plan = Arc::clone(&self.plan);
         let Some(what) = plan.phases.get(going.phase) else { return };
         if going.last_begun.is_some() || now < going.begins {
             return;
         }
         match &what.load {
-            Load::Habits(list) => return self.begin_habits(going, list, what, now),
+            Load::Activities(list) => return self.begin_habits(going, list, what, now),
             Load::Avalanche(_) => return self.begin_phones(going, what, now),
             _ => {}
         }
@@ -467,8 +467,8 @@ impl Worker {
                     }
                 },
                 (Load::Closed(_), _) => {
-                    let end = if what.who == Who::Caller { &self.caller } else { &self.callee };
-                    let unfinished = end.as_ref().map_or(u64::MAX, |end| end.driver.own());
+                    let end = if what.role == CallRole::Caller { &self.caller } else { &self.callee };
+                    let unfinished = end.as_ref().map_or(u64::MAX, |end| end.driver.originated_count());
                     let is_held = going.held.is_some_and(|(count, until)| unfinished >= count && now < until);
                     if (unfinished >= going.outstanding || is_held) && !is_over {
                         return;
@@ -476,7 +476,7 @@ impl Worker {
                     now
                 }
                 _ => {
-                    if is_over || going.is_warm && what.calls.is_some_and(|limit| self.answered() >= limit) {
+                    if is_over || going.is_warm && what.calls.is_some_and(|limit| self.answered_calls() >= limit) {
                         going.last_begun = Some(now);
                     }
                     return;
@@ -501,12 +501,12 @@ impl Worker {
                 self.dues.push(at);
             }
             let users = (nth(&what.callers, going.number), nth(&what.callees, going.number));
-            let end = if what.who == Who::Caller { &mut self.caller } else { &mut self.callee };
+            let end = if what.role == CallRole::Caller { &mut self.caller } else { &mut self.callee };
             if let Some(end) = end {
                 // A refusal is counted where it happens.
                 let script = what.mix.pick(going.seed, going.number);
                 let is_refused = end.driver.begin_late((now, at), script, users, end.links.outbox()).is_err();
-                going.held = is_refused.then(|| (end.driver.own(), now + HELD_FOR));
+                going.held = is_refused.then(|| (end.driver.originated_count(), now + HELD_FOR));
             }
             going.number += plan.threads.max(1) as u64;
             begun += 1;
@@ -514,16 +514,16 @@ impl Worker {
     }
 
     /// The calls that all threads have answered in this phase.
-    fn answered(&mut self) -> u64 {
-        let own = self.meter_of(Who::Callee).answered.sent;
+    fn answered_calls(&mut self) -> u64 {
+        let own = self.meter_of(CallRole::Callee).answered.sent;
         let more = own.saturating_sub(self.answered);
         self.answered = own;
         self.shared.answered.fetch_add(more, Ordering::Relaxed) + more
     }
 
-    fn note_lateness(&mut self, now: Timestamp, going: &Going) {
-        let who = self.plan.phases.get(going.phase).map_or(Who::Caller, |phase| phase.who);
-        let end = if who == Who::Caller { &mut self.caller } else { &mut self.callee };
+    fn note_lateness(&mut self, now: Timestamp, going: &PhaseState) {
+        let who = self.plan.phases.get(going.phase).map_or(CallRole::Caller, |phase| phase.role);
+        let end = if who == CallRole::Caller { &mut self.caller } else { &mut self.callee };
         if let (Some(end), false) = (end, going.is_cooling) {
             let lateness = &mut end.driver.meter_mut().lateness;
             for due in &self.dues {
@@ -534,8 +534,8 @@ impl Worker {
     }
 
     /// Ends the warm-up, finds the end of the phase, publishes what was counted.
-    fn look_after(&mut self, going: &mut Going, now: Timestamp) {
-        self.obey_scripts();
+    fn update_phase(&mut self, going: &mut PhaseState, now: Timestamp) {
+        self.apply_script_stop();
         self.tell_phones(going, now);
         self.end_window(going, now);
         let Some(what) = self.plan.phases.get(going.phase) else { return };
@@ -545,12 +545,12 @@ impl Worker {
             going.last_begun = Some(now);
         }
         if going.carried_in_time.is_none() && going.last_begun.is_some_and(|last| now >= last) {
-            let meter = self.meter_of(what.who);
-            going.carried_in_time = Some((meter.ended_well(), accounts_of(meter).carried));
+            let meter = self.meter_of(what.role);
+            going.carried_in_time = Some((meter.success_times(), accounts_of(meter).carried));
         }
         let since = now.saturating_since(going.counted_from);
         if going.is_warm && going.series.is_due(since) {
-            going.series.note(since, self.meter_of(what.who), &self.unread_times());
+            going.series.record(since, self.meter_of(what.role), &self.unread_times());
         }
         if let (Some(last), false) = (going.last_begun.filter(|last| now >= *last), going.is_done) {
             let unfinished: u64 = [&self.caller, &self.callee]
@@ -568,14 +568,14 @@ impl Worker {
         }
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
-            let asked = self.shared.asked.load(Ordering::Relaxed);
+            let asked = self.shared.progress_requests.load(Ordering::Relaxed);
             let is_asked = std::mem::replace(&mut self.asked, asked) != asked;
             self.publish(is_asked);
         }
     }
 
     /// Does what actions of scripts ask of the whole run, and passes on what they log.
-    fn obey_scripts(&mut self) {
+    fn apply_script_stop(&mut self) {
         for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
             match end.driver.take_stop() {
                 Some(Stop::Now) => {

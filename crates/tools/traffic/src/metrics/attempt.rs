@@ -5,7 +5,7 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 
 use super::Metrics;
-use crate::script::{Ending, Verb};
+use crate::script::{Ending, MethodId};
 
 /// Where a session stands, for the metrics of RFC 6076. It is told of each message that is sent or comes for the first time.
 //= rfc6076#4
@@ -48,14 +48,14 @@ const fn is_challenge(status: u16) -> bool {
 
 impl Attempt {
     /// A request was sent for the first time.
-    pub fn on_sent(&mut self, verb: Verb, now: Timestamp) {
+    pub fn on_sent(&mut self, verb: MethodId, now: Timestamp) {
         self.stage = match (verb, self.stage) {
-            (Verb::Register, Stage::Idle) => Stage::Registering,
-            (Verb::Invite, Stage::Idle) => Stage::Inviting,
-            (Verb::Bye, Stage::Established) => Stage::Leaving,
+            (MethodId::Register, Stage::Idle) => Stage::Registering,
+            (MethodId::Invite, Stage::Idle) => Stage::Inviting,
+            (MethodId::Bye, Stage::Established) => Stage::Leaving,
             //= rfc6076#4.3.1
             // The delay of a redirected session begins with its first INVITE.
-            (Verb::Invite, Stage::Redirected) => return self.stage = Stage::Inviting,
+            (MethodId::Invite, Stage::Redirected) => return self.stage = Stage::Inviting,
             // With credentials, or inside the dialog.
             _ => return,
         };
@@ -63,18 +63,18 @@ impl Attempt {
     }
 
     /// A response to the other end's request was sent for the first time: a 2xx to its INVITE begins a session here, too.
-    pub fn on_replied(&mut self, verb: Verb, status: u16, now: Timestamp) {
-        if verb == Verb::Invite && (200..300).contains(&status) && self.stage == Stage::Idle {
+    pub fn on_response_sent(&mut self, verb: MethodId, status: u16, now: Timestamp) {
+        if verb == MethodId::Invite && (200..300).contains(&status) && self.stage == Stage::Idle {
             (self.stage, self.told) = (Stage::Established, now);
         }
     }
 
     /// A response of any status came for the first time.
-    pub fn on_response(&mut self, verb: Verb, status: u16, at: Timestamp, metrics: &mut Metrics) {
+    pub fn on_response(&mut self, verb: MethodId, status: u16, at: Timestamp, metrics: &mut Metrics) {
         match (verb, self.stage) {
-            (Verb::Register, Stage::Registering) => self.on_register_response(status, at, metrics),
-            (Verb::Invite, Stage::Inviting | Stage::Ringing) => self.on_invite_response(status, at, metrics),
-            (Verb::Bye, Stage::Leaving) => self.on_bye_response(status, at, metrics),
+            (MethodId::Register, Stage::Registering) => self.on_register_response(status, at, metrics),
+            (MethodId::Invite, Stage::Inviting | Stage::Ringing) => self.on_invite_response(status, at, metrics),
+            (MethodId::Bye, Stage::Leaving) => self.on_bye_response(status, at, metrics),
             _ => {}
         }
     }
@@ -205,18 +205,18 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::Times;
+    use crate::meter::TimeHistogram;
 
     /// What happens to a session, at a millisecond.
     enum Event {
-        Sent(Verb),
-        Replied(Verb, u16),
-        Response(Verb, u16),
+        Sent(MethodId),
+        Replied(MethodId, u16),
+        Response(MethodId, u16),
         Bye,
         End(Ending),
     }
     use Event::{Bye, End, Replied, Response, Sent};
-    use Verb::{Ack, Bye as BYE, Cancel, Invite, Register};
+    use MethodId::{Ack, Bye as BYE, Cancel, Invite, Register};
 
     fn play(events: &[(u64, Event)]) -> Metrics {
         let (mut attempt, mut metrics) = (Attempt::default(), Metrics::default());
@@ -224,7 +224,7 @@ mod tests {
             let at = Timestamp::from_millis(1_000 + millis);
             match event {
                 Sent(verb) => attempt.on_sent(*verb, at),
-                Replied(verb, status) => attempt.on_replied(*verb, *status, at),
+                Replied(verb, status) => attempt.on_response_sent(*verb, *status, at),
                 Response(verb, status) => attempt.on_response(*verb, *status, at, &mut metrics),
                 Bye => attempt.on_bye(at, &mut metrics),
                 End(ending) => attempt.on_end(*ending, at, &mut metrics),
@@ -233,7 +233,7 @@ mod tests {
         metrics
     }
 
-    fn is_once(times: &Times, millis: u64) {
+    fn is_once(times: &TimeHistogram, millis: u64) {
         assert_eq!(times.count(), 1, "{times:?}");
         let expected = Duration::from_millis(millis).as_secs_f64();
         let got = times.max().as_secs_f64();

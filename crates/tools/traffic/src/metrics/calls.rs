@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::meter::Times;
+use crate::meter::TimeHistogram;
 use crate::script::Ending;
 
 /// Request timeout: what a proxy says where nobody has answered it.
@@ -38,7 +38,7 @@ pub struct Calls {
     pub tried_again: u64,
     /// From the first transmission of an INVITE that was answered to its 200: requests with credentials belong to the first one,
     /// retransmissions begin nothing anew, and a call that is tried again after a 503 begins anew.
-    pub setup: Times,
+    pub setup: TimeHistogram,
 }
 
 impl Calls {
@@ -65,7 +65,7 @@ impl Calls {
 
     /// Calls that go on.
     #[must_use]
-    pub const fn going_on(&self) -> u64 {
+    pub const fn in_progress(&self) -> u64 {
         self.begun.saturating_sub(
             self.ended_by_bye + self.ended_otherwise + self.refused_503 + self.timed_out + self.refused_otherwise,
         )

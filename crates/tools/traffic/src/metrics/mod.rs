@@ -10,5 +10,5 @@ pub use attempt::Attempt;
 pub use calls::Calls;
 pub use recovery::{Counts, Recovery, SHARES};
 pub use rfc6076::{Figure, Metrics, Value};
-pub use series::{MAX_SLICES, Series, Slice, Sparse};
-pub(crate) use series::{accounts_of, main_verb};
+pub use series::{MAX_SLICES, Series, Slice, SparseHistogram};
+pub(crate) use series::{accounts_of, main_method};

@@ -121,7 +121,7 @@ impl Recovery {
 
     /// How many phones had been registered when, in a few hundred points that are equally far apart.
     #[must_use]
-    pub fn course(&self) -> Vec<(Duration, u64)> {
+    pub fn time_series(&self) -> Vec<(Duration, u64)> {
         let Some(last) = self.registered.keys().next_back().copied() else { return Vec::new() };
         // At least 10 ms, and whole ones of a second's parts as far as they go.
         let step = [10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
@@ -168,7 +168,7 @@ mod tests {
         let mut both = one.clone();
         both.merge(&one);
         assert_eq!((both.phones(), both.registered(), both.time_of(0.5)), (2_000, 1_998, one.time_of(0.5)));
-        let course = one.course();
+        let course = one.time_series();
         assert!(course.len() <= MAX_POINTS + 2 && course.is_sorted());
         assert_eq!((course[0], course.last().map(|last| last.1)), ((Duration::ZERO, 0), Some(999)));
     }

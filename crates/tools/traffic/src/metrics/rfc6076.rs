@@ -2,30 +2,30 @@
 //! run ends are in no ratio, so that a run may be cut anywhere.
 
 use super::Calls;
-use crate::meter::Times;
+use crate::meter::TimeHistogram;
 
 /// What [`Attempt`](super::Attempt)s have come to, at one end.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Registration Request Delay: from the first REGISTER to its 200, challenges included (RFC 6076 §4.1).
-    pub rrd: Times,
+    pub rrd: TimeHistogram,
     /// Session Request Delay of sessions that came about: from the first INVITE to the first response that says something
     /// of the callee (not 100), challenges and redirections included (§4.3.1).
-    pub srd_successful: Times,
+    pub srd_successful: TimeHistogram,
     /// The same of sessions that failed (§4.3.2).
     //= rfc6076#4.3
     // The two are never added up.
-    pub srd_failed: Times,
+    pub srd_failed: TimeHistogram,
     /// Session Disconnect Delay: from the BYE to its 2xx; of BYEs without any answer there is none (§4.4).
-    pub sdd_successful: Times,
+    pub sdd_successful: TimeHistogram,
     /// The same where the BYE was refused.
     //= rfc6076#4.4
     // The two are never added up.
-    pub sdd_failed: Times,
+    pub sdd_failed: TimeHistogram,
     /// Session Duration Time: from the 200 to the INVITE to the BYE, whoever sends it (§4.5.1).
-    pub sdt_successful: Times,
+    pub sdt_successful: TimeHistogram,
     /// From the 200 to the INVITE until the BYE was given up (§4.5.2).
-    pub sdt_failed: Times,
+    pub sdt_failed: TimeHistogram,
     /// REGISTER requests that were answered finally or given up; challenged and repeated ones count once.
     pub registrations: u64,
     /// Ineffective ones: refused (but for challenges), or not answered (§4.2).
@@ -55,7 +55,7 @@ pub enum Value<'a> {
     /// In percent; `None` where it is undefined: there is nothing to divide by.
     Ratio(Option<f64>),
     /// A delay or a duration.
-    Times(&'a Times),
+    Times(&'a TimeHistogram),
 }
 
 /// A metric, ready to be shown.

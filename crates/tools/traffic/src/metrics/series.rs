@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::meter::{Accounts, Answer, Meter, Times};
-use crate::script::Verb;
+use crate::meter::{Meter, OutcomeCounts, ResponseClass, TimeHistogram};
+use crate::script::MethodId;
 
 /// Slices at most; when there are more, neighbours become one and the width doubles.
 pub const MAX_SLICES: usize = 720;
@@ -14,9 +14,9 @@ const WIDTH: Duration = Duration::from_secs(1);
 
 /// The values of a histogram that occur, in nanoseconds, and how often; in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sparse(Vec<(u64, u32)>);
+pub struct SparseHistogram(Vec<(u64, u32)>);
 
-impl Sparse {
+impl SparseHistogram {
     /// What `later` has more than `earlier`.
     fn between(earlier: Option<&Histogram<u32>>, later: &Histogram<u32>) -> Self {
         let rows = later.iter_recorded().filter_map(|row| {
@@ -100,14 +100,14 @@ pub struct Slice {
     /// Messages sent again.
     pub repeats: u64,
     /// From the request that calls are about to its 2xx.
-    pub latency: Sparse,
+    pub latency: SparseHistogram,
     /// How late calls began.
-    pub lateness: Sparse,
+    pub lateness: SparseHistogram,
     /// How long messages waited to be read, at both ends.
-    pub unread: Sparse,
+    pub unread: SparseHistogram,
     /// Of each call of this end that was carried in it, the longest of its times from a request to its 2xx; calls that began in
     /// the warm-up are here, too, for the server carried them now.
-    pub ended: Sparse,
+    pub ended: SparseHistogram,
 }
 
 impl Slice {
@@ -142,13 +142,13 @@ impl Slice {
 
 /// What a meter had counted at the end of the last slice.
 #[derive(Clone, Debug, Default)]
-struct Before {
-    accounts: Accounts,
+struct MeterSnapshot {
+    accounts: OutcomeCounts,
     repeats: u64,
-    latency: Option<(Verb, Times)>,
-    lateness: Option<Times>,
-    unread: Option<Times>,
-    ended: Option<Times>,
+    latency: Option<(MethodId, TimeHistogram)>,
+    lateness: Option<TimeHistogram>,
+    unread: Option<TimeHistogram>,
+    ended: Option<TimeHistogram>,
 }
 
 /// The slices of a phase, one after the other from its beginning.
@@ -156,12 +156,12 @@ struct Before {
 pub struct Series {
     width: Duration,
     slices: Vec<Slice>,
-    before: Before,
+    before: MeterSnapshot,
 }
 
 impl Default for Series {
     fn default() -> Self {
-        Self { width: WIDTH, slices: Vec::new(), before: Before::default() }
+        Self { width: WIDTH, slices: Vec::new(), before: MeterSnapshot::default() }
     }
 }
 
@@ -173,11 +173,11 @@ impl Series {
     }
 
     /// Ends a slice: what `meter` has counted since the last one is in it, and `unread` of both ends. Slices that passed without a call to this are empty.
-    pub fn note(&mut self, since: Duration, meter: &Meter, unread: &Times) {
+    pub fn record(&mut self, since: Duration, meter: &Meter, unread: &TimeHistogram) {
         let accounts = accounts_of(meter);
         let before = std::mem::take(&mut self.before);
-        let verb = main_verb(meter);
-        let latency = verb.and_then(|verb| Some((verb, meter.answer(verb, Answer::Success)?)));
+        let verb = main_method(meter);
+        let latency = verb.and_then(|verb| Some((verb, meter.answer(verb, ResponseClass::Success)?)));
         // The request that calls are about may only show after a while; then all of it is new.
         let earlier = before.latency.as_ref().filter(|(known, _)| Some(*known) == verb);
         let slice = Slice {
@@ -188,14 +188,20 @@ impl Series {
             failed: accounts.failed.saturating_sub(before.accounts.failed),
             unfinished: accounts.unfinished,
             repeats: meter.repeats_sent.saturating_sub(before.repeats),
-            latency: latency.map_or_else(Sparse::default, |(_, times)| {
-                Sparse::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
+            latency: latency.map_or_else(SparseHistogram::default, |(_, times)| {
+                SparseHistogram::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
             }),
-            lateness: Sparse::between(before.lateness.as_ref().map(Times::histogram), meter.lateness.histogram()),
-            unread: Sparse::between(before.unread.as_ref().map(Times::histogram), unread.histogram()),
-            ended: Sparse::between(before.ended.as_ref().map(Times::histogram), meter.ended.histogram()),
+            lateness: SparseHistogram::between(
+                before.lateness.as_ref().map(TimeHistogram::histogram),
+                meter.lateness.histogram(),
+            ),
+            unread: SparseHistogram::between(before.unread.as_ref().map(TimeHistogram::histogram), unread.histogram()),
+            ended: SparseHistogram::between(
+                before.ended.as_ref().map(TimeHistogram::histogram),
+                meter.ended.histogram(),
+            ),
         };
-        self.before = Before {
+        self.before = MeterSnapshot {
             accounts,
             repeats: meter.repeats_sent,
             latency: latency.map(|(verb, times)| (verb, times.clone())),
@@ -260,19 +266,19 @@ impl Series {
 }
 
 /// The accounts of who began; of an end that only answers, the answered ones.
-pub(crate) fn accounts_of(meter: &Meter) -> Accounts {
+pub(crate) fn accounts_of(meter: &Meter) -> OutcomeCounts {
     if meter.began.offered > 0 {
         return meter.began;
     }
-    Accounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
+    OutcomeCounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
 }
 
 /// The method that calls are about: INVITE where one was sent, else the one sent most often, whether it was answered or not.
-pub(crate) fn main_verb(meter: &Meter) -> Option<Verb> {
-    let answered = |verb| meter.answer(verb, Answer::Success).map_or(0, Times::count);
-    let asked = |verb: &Verb| (meter.asked(*verb), answered(*verb));
-    let verbs = || Verb::ALL.into_iter().filter(|verb| *verb != Verb::Ack && asked(verb) != (0, 0));
-    verbs().find(|verb| *verb == Verb::Invite).or_else(|| verbs().max_by_key(asked))
+pub(crate) fn main_method(meter: &Meter) -> Option<MethodId> {
+    let answered = |verb| meter.answer(verb, ResponseClass::Success).map_or(0, TimeHistogram::count);
+    let asked = |verb: &MethodId| (meter.asked(*verb), answered(*verb));
+    let verbs = || MethodId::ALL.into_iter().filter(|verb| *verb != MethodId::Ack && asked(verb) != (0, 0));
+    verbs().find(|verb| *verb == MethodId::Invite).or_else(|| verbs().max_by_key(asked))
 }
 
 #[cfg(test)]
@@ -283,7 +289,7 @@ mod tests {
     fn call(meter: &mut Meter, millis: u64) {
         meter.began.offered += 1;
         meter.on_begin(true);
-        meter.on_answer(Verb::Invite, 200, Duration::from_millis(millis));
+        meter.on_answer(MethodId::Invite, 200, Duration::from_millis(millis));
         meter.lateness.record(Duration::from_micros(7));
         meter.unread.record(Duration::from_micros(5));
         meter.on_end(true, Ending::Carried, Duration::from_millis(millis));
@@ -300,12 +306,12 @@ mod tests {
         for _ in 0..10 {
             call(&mut meter, 20);
         }
-        series.note(second(1), &meter, &meter.unread);
+        series.record(second(1), &meter, &meter.unread);
         assert!(!series.is_due(Duration::from_millis(1_999)) && series.is_due(second(2)));
         for _ in 0..30 {
             call(&mut meter, 80);
         }
-        series.note(second(2), &meter, &meter.unread);
+        series.record(second(2), &meter, &meter.unread);
         let counts: Vec<_> =
             series.slices().iter().map(|slice| (slice.offered, slice.carried, slice.latency.count())).collect();
         assert_eq!(counts, [(10, 10, 10), (30, 30, 30)]);
@@ -318,14 +324,14 @@ mod tests {
     fn seconds_that_nobody_noted_are_empty() {
         let (mut meter, mut series) = (Meter::default(), Series::default());
         call(&mut meter, 1);
-        series.note(second(1), &meter, &meter.unread);
+        series.record(second(1), &meter, &meter.unread);
         call(&mut meter, 1);
-        series.note(Duration::from_millis(4_020), &meter, &meter.unread);
+        series.record(Duration::from_millis(4_020), &meter, &meter.unread);
         let carried: Vec<_> = series.slices().iter().map(|slice| slice.carried).collect();
         assert_eq!(carried, [1, 0, 0, 1]);
         // The last slice is shorter than the others.
         call(&mut meter, 1);
-        series.note(Duration::from_millis(4_300), &meter, &meter.unread);
+        series.record(Duration::from_millis(4_300), &meter, &meter.unread);
         assert_eq!(series.slices().len(), 5);
     }
 
@@ -337,10 +343,10 @@ mod tests {
             now += second(1);
             call(&mut meter, 5);
             if series.is_due(now) {
-                series.note(now, &meter, &meter.unread);
+                series.record(now, &meter, &meter.unread);
             }
         }
-        series.note(now, &meter, &meter.unread);
+        series.record(now, &meter, &meter.unread);
         assert!(series.slices().len() <= MAX_SLICES);
         assert_eq!(series.width(), second(8));
         assert_eq!(series.slices().iter().map(|slice| slice.offered).sum::<u64>(), 3_000);
@@ -354,13 +360,13 @@ mod tests {
         for number in 1..=(MAX_SLICES as u64 + 2) {
             call(&mut meter, 10);
             if long.is_due(second(number)) {
-                long.note(second(number), &meter, &meter.unread);
+                long.record(second(number), &meter, &meter.unread);
             }
         }
         let (mut meter, mut short) = (Meter::default(), Series::default());
         for number in 1..=4 {
             call(&mut meter, 30);
-            short.note(second(number), &meter, &meter.unread);
+            short.record(second(number), &meter, &meter.unread);
         }
         let mut sum = short.clone();
         sum.merge(&long);

@@ -5,25 +5,25 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
 /// Why something is no report; the text names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunError(pub String);
+pub struct ReportError(pub String);
 
-impl std::fmt::Display for RunError {
+impl std::fmt::Display for ReportError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for RunError {}
+impl std::error::Error for ReportError {}
 
 /// What is shown of a run's report.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
-pub struct Run {
+pub struct RunReport {
     pub workload: String,
     pub arrivals: String,
     pub to: String,
@@ -167,17 +167,17 @@ pub struct Difference {
     pub count: u64,
 }
 
-impl Run {
+impl RunReport {
     /// Reads a report.
     ///
     /// # Errors
     /// Where it is none of ours.
-    pub fn from_json(report: &Value) -> Result<Self, RunError> {
+    pub fn from_json(report: &Value) -> Result<Self, ReportError> {
         let remedy = "give the file that `load run --json FILE` wrote";
         if report.get("carried").is_none() || report.get("offered").is_none() {
-            return Err(RunError(format!("this is no report of a run; {remedy}")));
+            return Err(ReportError(format!("this is no report of a run; {remedy}")));
         }
-        Self::deserialize(report).map_err(|error| RunError(format!("this report cannot be read: {error}; {remedy}")))
+        Self::deserialize(report).map_err(|error| ReportError(format!("this report cannot be read: {error}; {remedy}")))
     }
 
     /// The times to the 2xx of the request that the run is about.
@@ -367,9 +367,9 @@ pub struct Confidence {
     pub is_correlated: bool,
 }
 
-impl From<Interval> for Confidence {
-    fn from(interval: Interval) -> Self {
-        let Interval { mean, half_width, level, batches, .. } = interval;
+impl From<ConfidenceInterval> for Confidence {
+    fn from(interval: ConfidenceInterval) -> Self {
+        let ConfidenceInterval { mean, half_width, level, batches, .. } = interval;
         Self { mean, half_width, level, batches, is_correlated: interval.is_correlated() }
     }
 }

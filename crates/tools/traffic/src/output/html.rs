@@ -1,11 +1,11 @@
 //! A run's report as one page that needs nothing else: styles, plots and figures are in it, and no script.
 
-use super::charts::{self, Shown};
-use super::data::{Confidence, Run};
+use super::charts::{self, PlottedRun};
+use super::data::{Confidence, RunReport};
+use super::format::{bytes, date, float, grouped, micros, number, percent, seconds};
 use super::page::{Page, Tone, pairs};
 use super::plot::escape;
 use super::tables;
-use super::words::{bytes, date, float, grouped, micros, number, percent, seconds};
 
 /// The share that may be missing of the calls where a run is still called a fair one, in percent.
 const FAIR_UP_TO: f64 = 1.0;
@@ -15,7 +15,7 @@ const BEHIND_UP_TO: f64 = 1.0;
 
 /// The page.
 #[must_use]
-pub fn page(run: &Run) -> String {
+pub fn page(run: &RunReport) -> String {
     let mut page = Page::new("Load report", &run.workload, &facts(run));
     let (tone, sentence, more) = verdict(run);
     page.verdict(tone, &sentence, &more);
@@ -26,7 +26,7 @@ pub fn page(run: &Run) -> String {
         Some(row) => format!("Latency, {} → {}", row.method, row.answer),
         None => "Latency".to_owned(),
     };
-    let all = [Shown { run, name: "this share takes no longer", colour: 4 }];
+    let all = [PlottedRun { run, name: "this share takes no longer", colour: 4 }];
     page.cards(vec![
         ("Phones registered".to_owned(), charts::registered(run)),
         ("Load, calls a second".to_owned(), charts::load(run)),
@@ -70,7 +70,7 @@ pub fn page(run: &Run) -> String {
 }
 
 /// Under what conditions a run was made.
-pub(super) fn facts(run: &Run) -> Vec<String> {
+pub(super) fn facts(run: &RunReport) -> Vec<String> {
     let machine = &run.machine;
     let cores =
         if machine.processors > 0 { format!("{} × {}", machine.processors, machine.processor) } else { String::new() };
@@ -86,7 +86,7 @@ pub(super) fn facts(run: &Run) -> Vec<String> {
 }
 
 /// The sentence that matters, and what must be said beside it.
-pub(super) fn verdict(run: &Run) -> (Tone, String, Vec<String>) {
+pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     let missing = 100.0 * (1.0 - run.carried_share);
     let (mut tone, sentence) = match (run.sent, run.carried) {
         (0, _) => (Tone::Bad, "No call was made.".to_owned()),
@@ -154,7 +154,7 @@ fn worse(tone: Tone) -> Tone {
     if tone == Tone::Good { Tone::Fair } else { tone }
 }
 
-fn tiles(run: &Run) -> Vec<(&'static str, String, String)> {
+fn tiles(run: &RunReport) -> Vec<(&'static str, String, String)> {
     let plus_minus =
         run.confidence.get("carried_per_s").map(|confidence| within(confidence, run.carried_per_s)).unwrap_or_default();
     let mut lost = format!("{} lost, {} failed", grouped(run.lost), grouped(run.failed));
@@ -192,7 +192,7 @@ mod tests {
     use quick_xml::Reader;
     use quick_xml::events::Event;
 
-    use super::super::parts::example;
+    use super::super::phase_data::example;
     use super::*;
 
     /// The names of all elements, and that they are nested as they must be.
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_page_is_well_formed_and_needs_nothing_else() {
-        let html = page(&Run::from_json(&example(10, 20)).expect("a report"));
+        let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
         let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 8, "all plots");
         for wanted in ["script", "link", "img", "iframe", "object"] {
@@ -232,19 +232,19 @@ mod tests {
 
     #[test]
     fn two_runs_stand_on_one_page() {
-        let [a, b] = [20, 10].map(|millis| Run::from_json(&example(10, millis)).expect("a report"));
+        let [a, b] = [20, 10].map(|millis| RunReport::from_json(&example(10, millis)).expect("a report"));
         let comparison = super::super::compare(&a, &b).named(&["<old>".to_owned(), "new".to_owned()]);
-        let html = super::super::page_of_two(&a, &b, &comparison);
+        let html = super::super::comparison_page(&a, &b, &comparison);
         let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 6, "all plots");
         assert!(html.contains("&lt;old&gt;") && html.contains("class=\"good\">better") && !html.contains("NaN"));
-        let empty = super::super::page_of_two(&Run::default(), &b, &comparison);
+        let empty = super::super::comparison_page(&RunReport::default(), &b, &comparison);
         assert!(elements(&empty).contains(&"table".to_owned()) && !empty.contains("NaN"));
     }
 
     #[test]
     fn the_page_says_what_was_measured() {
-        let html = page(&Run::from_json(&example(10, 20)).expect("a report"));
+        let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
         for wanted in [
             "proxy-200",
             "poisson at 10/s",
@@ -273,7 +273,7 @@ mod tests {
         let differs = serde_json::json!([{ "method": "INVITE", "recorded": "200", "got": "486", "count": 3 }]);
         report["record"] = serde_json::json!({ "same": 77, "differs": differs });
         report["samples"] = serde_json::json!(["OPTIONS sip:x SIP/2.0\r\nCSeq: none\r\n\r\n"]);
-        let html = page(&Run::from_json(&report).expect("a report"));
+        let html = page(&RunReport::from_json(&report).expect("a report"));
         elements(&html);
         for wanted in ["caller: garbage</td><td>25 %", "callee</td><td>100 %", "87.5 %", "INVITE: 200 → 486</td><td>3"]
         {
@@ -291,7 +291,7 @@ mod tests {
         report["callee"] = serde_json::json!({ "service_drops": 221 });
         report["generator"]["forgotten"] = 12.into();
         report["generator"]["handed_over"] = 4_711.into();
-        let html = page(&Run::from_json(&report).expect("a report"));
+        let html = page(&RunReport::from_json(&report).expect("a report"));
         elements(&html);
         for wanted in [
             "Caution: calls began 9s late.",
@@ -308,12 +308,12 @@ mod tests {
 
     #[test]
     fn a_page_of_nothing_is_a_page() {
-        let html = page(&Run::default());
+        let html = page(&RunReport::default());
         assert!(elements(&html).contains(&"table".to_owned()));
         assert!(!html.contains("NaN"));
         let report = serde_json::json!({ "offered": 3, "carried": 0, "workload": "<x>", "was_stopped": true,
             "generator": { "bottleneck": "too <slow>" } });
-        let html = page(&Run::from_json(&report).expect("a short one"));
+        let html = page(&RunReport::from_json(&report).expect("a short one"));
         elements(&html);
         assert!(
             html.contains("Stopped early") && html.contains("too &lt;slow&gt;") && html.contains("<h1>&lt;x&gt;</h1>")

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::engine::{Load, Plan, Progress};
-use crate::meter::{Accounts, Answer, Meter};
-use crate::metrics::{accounts_of, main_verb};
+use crate::meter::{Meter, OutcomeCounts, ResponseClass};
+use crate::metrics::{accounts_of, main_method};
 
 /// Lines after which the names of the columns come again.
 const HEAD_EVERY: usize = 20;
@@ -27,13 +27,13 @@ struct Stage {
 
 /// What was shown last.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
+pub struct LiveStatus {
     stages: Vec<Stage>,
-    before: Option<(Duration, Accounts, u64)>,
+    before: Option<(Duration, OutcomeCounts, u64)>,
     lines: usize,
 }
 
-impl Live {
+impl LiveStatus {
     /// For a run of a plan.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
@@ -98,7 +98,7 @@ impl Live {
 
     /// From now on, `elapsed` since the run began, something is counted anew.
     pub fn begin(&mut self, elapsed: Duration) {
-        self.before = Some((elapsed, Accounts::default(), 0));
+        self.before = Some((elapsed, OutcomeCounts::default(), 0));
     }
 
     /// The line for now, `elapsed` since the run began: rates since the line before, times since the phase began. The names of
@@ -109,13 +109,13 @@ impl Live {
         let accounts = accounts_of(meter);
         let (at, then, repeats) = match self.before {
             // A new phase counts anew.
-            Some((at, then, _)) if then.offered > accounts.offered => (at, Accounts::default(), 0),
+            Some((at, then, _)) if then.offered > accounts.offered => (at, OutcomeCounts::default(), 0),
             before => before.unwrap_or_default(),
         };
         let seconds = elapsed.saturating_sub(at).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "for people")]
         let rate = |now: u64, then: u64| if seconds > 0.0 { now.saturating_sub(then) as f64 / seconds } else { 0.0 };
-        let times = main_verb(meter).and_then(|verb| meter.answer(verb, Answer::Success));
+        let times = main_method(meter).and_then(|verb| meter.answer(verb, ResponseClass::Success));
         let quantile = |share| times.map_or_else(|| "-".to_owned(), |times| short(times.quantile(share)));
         let late = if meter.lateness.count() > 0 { short(meter.lateness.quantile(0.99)) } else { "-".to_owned() };
         let mut text = String::new();
@@ -199,20 +199,20 @@ fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::{Ending, Verb};
+    use crate::script::{Ending, MethodId};
 
     fn calls(progress: &mut Progress, count: u64) {
         for _ in 0..count {
             progress.caller.began.offered += 1;
             progress.caller.on_begin(true);
-            progress.caller.on_answer(Verb::Invite, 200, Duration::from_millis(12));
+            progress.caller.on_answer(MethodId::Invite, 200, Duration::from_millis(12));
             progress.caller.on_end(true, Ending::Carried, Duration::ZERO);
         }
     }
 
     #[test]
     fn rates_are_since_the_line_before() {
-        let (mut live, mut progress) = (Live::default(), Progress::default());
+        let (mut live, mut progress) = (LiveStatus::default(), Progress::default());
         calls(&mut progress, 100);
         let first = live.line(Duration::from_secs(1), &progress);
         let (head, line) = first.split_once('\n').expect("a heading first");
@@ -231,7 +231,7 @@ mod tests {
         (options.users, options.rate, options.warm_up) = (10_000, 100.0, Duration::from_secs(10));
         options.time = Some(Duration::from_secs(60));
         let (plan, _) = options.plan().expect("a plan");
-        let live = Live::new(&plan);
+        let live = LiveStatus::new(&plan);
         let mut progress = Progress::default();
         (progress.callee.began.offered, progress.callee.began.carried) = (3_100, 3_000);
         let second = Duration::from_secs;
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_new_phase_begins_anew() {
-        let (mut live, mut progress) = (Live::default(), Progress::default());
+        let (mut live, mut progress) = (LiveStatus::default(), Progress::default());
         calls(&mut progress, 100);
         let _ = live.line(Duration::from_secs(1), &progress);
         let mut next = Progress::default();

@@ -43,7 +43,7 @@ impl Scale {
 
     /// From none to all but one of `count`.
     pub(crate) fn nines(count: u64) -> Self {
-        Self { low: 0.0, high: 1.0 - 0.5 / super::words::float(count.max(5)), kind: Kind::Nines }
+        Self { low: 0.0, high: 1.0 - 0.5 / super::format::float(count.max(5)), kind: Kind::Nines }
     }
 
     /// Where a value lies, 0 to 1.

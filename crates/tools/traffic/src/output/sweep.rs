@@ -1,8 +1,8 @@
 //! A sweep as a page: throughput, response times and the server's processors against the load.
 
+use super::format::{grouped, micros, number, percent};
 use super::page::{Page, Tone, table};
 use super::plot::{Plot, Scale, Series, Shape};
-use super::words::{grouped, micros, number, percent};
 use crate::sweep::{Mean, Point, SweepReport};
 
 type Points = Vec<(f64, f64)>;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::data::{Calls, Counts, MetricRow, Recovery, Run, Server, ServerRow};
+use super::data::{Calls, Counts, MetricRow, Recovery, RunReport, Server, ServerRow};
+use super::format::{bytes, float, grouped, micros, number, percent, seconds};
 use super::page::{pairs, table};
 use super::plot::escape;
-use super::words::{bytes, float, grouped, micros, number, percent, seconds};
 
 /// What became of the calls: a bar, the two sums that must hold, and the reasons of those that failed.
-pub(super) fn accounts(run: &Run) -> String {
+pub(super) fn accounts(run: &RunReport) -> String {
     let parts = [
         (2, "carried", run.carried),
         (5, "lost: no answer", run.lost),
@@ -89,7 +89,7 @@ pub(super) fn recovery(recovery: &Recovery) -> String {
     pairs(rows.iter().map(|(name, value)| (name.as_str(), value.clone())))
 }
 
-fn adds_up(run: &Run) -> bool {
+fn adds_up(run: &RunReport) -> bool {
     let ended = total([run.carried, run.lost, run.failed, run.unfinished].into_iter());
     run.offered == run.sent.saturating_add(run.refused) && run.sent == ended
 }
@@ -123,7 +123,7 @@ pub(super) fn metrics(rows: &[MetricRow]) -> Option<String> {
     rows.iter().any(|row| has_any(&row)).then_some(html)
 }
 
-pub(super) fn answers(run: &Run) -> Option<String> {
+pub(super) fn answers(run: &RunReport) -> Option<String> {
     let sent = run.answers.iter().map(|row| (row, ""));
     let due = run.answers_from_due.iter().map(|row| (row, ", from due"));
     let rows = sent.chain(due).map(|(row, from)| {
@@ -136,7 +136,7 @@ pub(super) fn answers(run: &Run) -> Option<String> {
     table(&head, &rows.collect::<Vec<_>>())
 }
 
-pub(super) fn messages(run: &Run) -> Option<String> {
+pub(super) fn messages(run: &RunReport) -> Option<String> {
     let names: BTreeSet<&String> = run.messages_sent.keys().chain(run.messages_received.keys()).collect();
     let of =
         |map: &BTreeMap<String, u64>, name: &String| map.get(name).map(|count| grouped(*count)).unwrap_or_default();
@@ -154,7 +154,7 @@ pub(super) fn messages(run: &Run) -> Option<String> {
 }
 
 /// The calls by what they did, where they did several things.
-pub(super) fn scripts(run: &Run) -> Option<String> {
+pub(super) fn scripts(run: &RunReport) -> Option<String> {
     if run.scripts.len() < 2 {
         return None;
     }
@@ -172,7 +172,7 @@ pub(super) fn scripts(run: &Run) -> Option<String> {
 }
 
 /// Requests by what became of them.
-pub(super) fn transactions(run: &Run) -> Option<String> {
+pub(super) fn transactions(run: &RunReport) -> Option<String> {
     let rows = run.transactions.iter().map(|(method, row)| {
         let share = format!("{} %", percent(100.0 * row.share));
         vec![method.clone(), grouped(row.all), grouped(row.succeeded), grouped(row.failed), share]
@@ -181,7 +181,7 @@ pub(super) fn transactions(run: &Run) -> Option<String> {
 }
 
 /// Answers that differ from those of the record.
-pub(super) fn record(run: &Run) -> Option<String> {
+pub(super) fn record(run: &RunReport) -> Option<String> {
     let record = run.record.as_ref()?;
     let rows = record
         .differs
@@ -214,7 +214,7 @@ pub(super) fn server(server: &Server) -> String {
     pairs(rows.into_iter())
 }
 
-pub(super) fn generator(run: &Run) -> String {
+pub(super) fn generator(run: &RunReport) -> String {
     let generator = &run.generator;
     let late = &generator.lateness_us;
     let lateness = [

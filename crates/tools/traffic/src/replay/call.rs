@@ -7,13 +7,13 @@ use hashbrown::{HashMap, HashSet};
 use strowger_foundation::Transport;
 use strowger_message::{Head, HeaderName, Method, NameAddr, StartLine, Uri, Via};
 
-use super::capture::{Capture, Recorded};
-use super::skipped::{Reason, Skipped};
-use crate::script::{Kind, Verb};
+use super::capture::{Capture, CapturedMessage};
+use super::skipped::{Reason, SkipCounts};
+use crate::script::{Kind, MethodId};
 
 /// A message of one end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct CallMessage {
     /// Its place in the capture.
     pub message: usize,
     /// When it passed, and when its first attempt did, where it answers a challenge.
@@ -24,14 +24,14 @@ pub(super) struct Item {
     pub kind: Kind,
     /// CSeq.
     pub number: u32,
-    pub verb: Verb,
+    pub method: MethodId,
     /// Whether To has a tag.
     pub is_in_dialog: bool,
     /// Whether it answers a challenge.
     pub has_credentials: bool,
 }
 
-impl Item {
+impl CallMessage {
     /// Whether it is a request that begins a transaction of its own.
     pub(super) fn is_request(&self) -> bool {
         matches!(self.kind, Kind::Request(verb) if verb.takes_number())
@@ -45,9 +45,9 @@ impl Item {
 
 /// One end of a call.
 #[derive(Clone, Debug, Default)]
-pub(super) struct End {
+pub(super) struct CallSide {
     /// What it sent and received, in order.
-    pub items: Vec<Item>,
+    pub items: Vec<CallMessage>,
     /// Its own addresses.
     pub own: Vec<SocketAddr>,
     /// The address that it spoke with first.
@@ -59,24 +59,24 @@ pub(super) struct End {
 pub(super) struct Call {
     /// When its first request was sent.
     pub at: u64,
-    pub caller: End,
+    pub caller: CallSide,
     /// Who answered, where the capture has it.
-    pub callee: Option<End>,
+    pub callee: Option<CallSide>,
 }
 
 /// What is read of every message.
 #[derive(Clone, Copy, Debug)]
-struct Note {
-    item: Item,
+struct MessageNote {
+    item: CallMessage,
     /// Of the branch of a request, or of the tag of a response.
     mark: u64,
 }
 
 /// Sorts the messages of a capture into calls, in the order of their beginnings.
-pub(super) fn calls(capture: &Capture, skipped: &mut Skipped) -> Vec<Call> {
+pub(super) fn calls(capture: &Capture, skipped: &mut SkipCounts) -> Vec<Call> {
     let hasher = FixedState::with_seed(3);
     let mut groups: HashMap<Vec<u8>, usize, FixedState> = HashMap::with_hasher(hasher);
-    let mut notes: Vec<Vec<Note>> = Vec::new();
+    let mut notes: Vec<Vec<MessageNote>> = Vec::new();
     for (message, recorded) in capture.messages.iter().enumerate() {
         let Some((key, note)) = note(message, recorded) else {
             skipped.add(Reason::NoSip);
@@ -97,7 +97,7 @@ pub(super) fn calls(capture: &Capture, skipped: &mut Skipped) -> Vec<Call> {
 
 /// What stands for a message here, and which call it belongs to: its Call-ID and both parties, for gateways register everybody
 /// under one Call-ID.
-fn note(message: usize, recorded: &Recorded) -> Option<(Vec<u8>, Note)> {
+fn note(message: usize, recorded: &CapturedMessage) -> Option<(Vec<u8>, MessageNote)> {
     let head = Head::scan(&recorded.bytes).ok()?;
     let kind = kind_of(&head);
     let (number, verb) = read_cseq(head.first(HeaderName::CSeq)?)?;
@@ -114,24 +114,34 @@ fn note(message: usize, recorded: &Recorded) -> Option<(Vec<u8>, Note)> {
     let at = recorded.at;
     let has_credentials = has_credentials(&head);
     let is_in_dialog = to_tag.is_some();
-    let item = Item { message, at, first_at: at, is_out: false, kind, number, verb, is_in_dialog, has_credentials };
-    Some((key, Note { item, mark: hash(mark) }))
+    let item = CallMessage {
+        message,
+        at,
+        first_at: at,
+        is_out: false,
+        kind,
+        number,
+        method: verb,
+        is_in_dialog,
+        has_credentials,
+    };
+    Some((key, MessageNote { item, mark: hash(mark) }))
 }
 
 /// What a message is.
 pub(super) fn kind_of(head: &Head<'_>) -> Kind {
     match head.start() {
-        StartLine::Request { method, .. } => Kind::Request(Verb::of(method)),
+        StartLine::Request { method, .. } => Kind::Request(MethodId::of(method)),
         StartLine::Response { status, .. } => Kind::Response(status.code()),
     }
 }
 
 /// `number METHOD`.
-pub(super) fn read_cseq(value: &[u8]) -> Option<(u32, Verb)> {
+pub(super) fn read_cseq(value: &[u8]) -> Option<(u32, MethodId)> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, method) = value.split_at_checked(digits)?;
     let number = strowger_message::parse_decimal(digits).and_then(|number| u32::try_from(number).ok())?;
-    Some((number, Verb::of(Method::from_token(method.trim_ascii()))))
+    Some((number, MethodId::of(Method::from_token(method.trim_ascii()))))
 }
 
 /// The user part of a party's URI, or all of it where it is none of SIP.
@@ -148,8 +158,8 @@ fn hash(bytes: &[u8]) -> u64 {
     FixedState::with_seed(4).hash_one(bytes)
 }
 
-fn call(notes: &[Note], messages: &[Recorded], skipped: &mut Skipped) -> Option<Call> {
-    let begins = |note: &Note| note.item.is_request() && !note.item.is_in_dialog;
+fn call(notes: &[MessageNote], messages: &[CapturedMessage], skipped: &mut SkipCounts) -> Option<Call> {
+    let begins = |note: &MessageNote| note.item.is_request() && !note.item.is_in_dialog;
     let Some(first) = notes.iter().position(begins) else {
         skipped.add_many(Reason::NoBeginning, notes.len() as u64);
         return None;
@@ -166,7 +176,7 @@ fn call(notes: &[Note], messages: &[Recorded], skipped: &mut Skipped) -> Option<
         own.extend(answered.flat_map(|message| addresses(message, false)).collect::<Vec<_>>());
         own.dedup();
         // What one end has dropped as a copy the other may drop too, without its being counted again.
-        end(notes, messages, (own, peer), &mut used, &mut Skipped::default())
+        end(notes, messages, (own, peer), &mut used, &mut SkipCounts::default())
     });
     let others = notes.iter().filter(|note| !used.contains(&note.item.message)).count();
     skipped.add_many(Reason::OtherHop, others as u64);
@@ -174,7 +184,7 @@ fn call(notes: &[Note], messages: &[Recorded], skipped: &mut Skipped) -> Option<
 }
 
 /// Where the sender of a message can be reached: where it came from, and what it says of itself.
-fn addresses(message: &Recorded, has_via: bool) -> Vec<SocketAddr> {
+fn addresses(message: &CapturedMessage, has_via: bool) -> Vec<SocketAddr> {
     let mut found = vec![message.source];
     let Ok(head) = Head::scan(&message.bytes) else { return found };
     let mut add = |ip: Option<IpAddr>, port: Option<u16>| {
@@ -192,7 +202,7 @@ fn addresses(message: &Recorded, has_via: bool) -> Vec<SocketAddr> {
 }
 
 /// The last hop of the request that began a call, where somebody answered it who is no registrar: who is called, and by whom.
-fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, SocketAddr)> {
+fn callee_at(notes: &[MessageNote], messages: &[CapturedMessage]) -> Option<(Vec<SocketAddr>, SocketAddr)> {
     let verb = match notes.first()?.item.kind {
         Kind::Request(verb) => verb,
         _ => return None,
@@ -205,8 +215,8 @@ fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, 
             hops.push(hop);
         }
     }
-    let answers_itself = matches!(verb, Verb::Invite | Verb::Message);
-    if verb == Verb::Register || (hops.len() < 2 && !answers_itself) {
+    let answers_itself = matches!(verb, MethodId::Invite | MethodId::Message);
+    if verb == MethodId::Register || (hops.len() < 2 && !answers_itself) {
         return None;
     }
     let sends_on = |address: SocketAddr| hops.iter().any(|(source, _)| *source == address);
@@ -215,7 +225,7 @@ fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, 
         notes.iter().any(|note| {
             let message = messages.get(note.item.message);
             matches!(note.item.kind, Kind::Response(200..=299))
-                && note.item.verb == verb
+                && note.item.method == verb
                 && message.is_some_and(|message| (message.source, message.destination) == (*destination, *source))
         })
     };
@@ -225,14 +235,14 @@ fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, 
 
 /// What one end sent and received, without what was sent again, challenges and what answers them at once.
 fn end(
-    notes: &[Note],
-    messages: &[Recorded],
+    notes: &[MessageNote],
+    messages: &[CapturedMessage],
     (own, peer): (Vec<SocketAddr>, SocketAddr),
     used: &mut HashSet<usize, FixedState>,
-    skipped: &mut Skipped,
-) -> End {
+    skipped: &mut SkipCounts,
+) -> CallSide {
     let mut seen = HashSet::with_hasher(FixedState::with_seed(6));
-    let mut items: Vec<Item> = Vec::new();
+    let mut items: Vec<CallMessage> = Vec::new();
     let first = own.first().copied();
     let is_own = |address: SocketAddr, transport: Transport| {
         // A new connection has a new port.
@@ -247,20 +257,20 @@ fn end(
             continue;
         }
         used.insert(note.item.message);
-        let key = (is_out, note.item.kind, note.item.number, note.item.verb, note.mark);
+        let key = (is_out, note.item.kind, note.item.number, note.item.method, note.mark);
         if seen.insert(key) {
-            items.push(Item { is_out, ..note.item });
+            items.push(CallMessage { is_out, ..note.item });
         } else {
             skipped.add(Reason::Repeated);
         }
     }
     drop_challenged(&mut items);
-    End { items, own, peer: Some(peer) }
+    CallSide { items, own, peer: Some(peer) }
 }
 
 /// A request that was challenged and came again with credentials counts once: with the instant of its first attempt, and the
 /// answer to its last.
-fn drop_challenged(items: &mut Vec<Item>) {
+fn drop_challenged(items: &mut Vec<CallMessage>) {
     let mut at = 0;
     while let Some(request) = items.get(at).copied() {
         at += 1;
@@ -268,10 +278,11 @@ fn drop_challenged(items: &mut Vec<Item>) {
             continue;
         }
         let behind = items.get(at..).unwrap_or(&[]);
-        let is_answer =
-            |item: &&Item| item.is_out != request.is_out && item.number == request.number && item.verb == request.verb;
+        let is_answer = |item: &&CallMessage| {
+            item.is_out != request.is_out && item.number == request.number && item.method == request.method
+        };
         let last = behind.iter().filter(is_answer).find(|item| item.status().is_some_and(|status| status >= 200));
-        if !matches!(last.and_then(Item::status), Some(401 | 407)) {
+        if !matches!(last.and_then(CallMessage::status), Some(401 | 407)) {
             continue;
         }
         let again = behind.iter().position(|item| {
@@ -280,10 +291,10 @@ fn drop_challenged(items: &mut Vec<Item>) {
         let Some(again) = again.map(|again| again + at) else { continue };
         let Some(retry) = items.get_mut(again).filter(|retry| retry.has_credentials) else { continue };
         retry.first_at = request.first_at;
-        let is_gone = |item: &Item| {
+        let is_gone = |item: &CallMessage| {
             item.number == request.number
-                && (item.verb == request.verb || item.kind == Kind::Request(Verb::Ack))
-                && (item.kind == request.kind || item.kind == Kind::Request(Verb::Ack) || item.status().is_some())
+                && (item.method == request.method || item.kind == Kind::Request(MethodId::Ack))
+                && (item.kind == request.kind || item.kind == Kind::Request(MethodId::Ack) || item.status().is_some())
         };
         let before = items.len();
         let mut index = 0;
@@ -298,25 +309,25 @@ fn drop_challenged(items: &mut Vec<Item>) {
 
 /// What says of a message whether it begins something.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening<'a> {
+pub(crate) struct RequestSummary<'a> {
     pub kind: Kind,
     pub call_id: &'a [u8],
     pub number: u32,
-    pub verb: Verb,
+    pub method: MethodId,
     pub is_in_dialog: bool,
     pub has_credentials: bool,
 }
 
 /// Reads it; `None` where the message lacks what every message has.
-pub(crate) fn opening(recorded: &Recorded) -> Option<Opening<'_>> {
+pub(crate) fn opening(recorded: &CapturedMessage) -> Option<RequestSummary<'_>> {
     let head = Head::scan(&recorded.bytes).ok()?;
     let (number, verb) = read_cseq(head.first(HeaderName::CSeq)?)?;
     let to = head.first(HeaderName::To).and_then(NameAddr::parse);
-    Some(Opening {
+    Some(RequestSummary {
         kind: kind_of(&head),
         call_id: head.first(HeaderName::CallId)?,
         number,
-        verb,
+        method: verb,
         is_in_dialog: to.and_then(|to| to.tag()).is_some(),
         has_credentials: has_credentials(&head),
     })

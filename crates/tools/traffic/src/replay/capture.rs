@@ -11,8 +11,8 @@ use strowger_message::{Head, HeaderName};
 
 use super::CaptureError;
 use super::file::read_frames;
-use super::frame::{Carried, Frames};
-use super::skipped::{Reason, Skipped};
+use super::frame::{FrameReader, Payload};
+use super::skipped::{Reason, SkipCounts};
 use super::stream::Streams;
 
 /// Messages of a capture that are held at most: about a gigabyte.
@@ -22,7 +22,7 @@ const MAX_LINE: u64 = 1 << 20;
 
 /// A message in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct CapturedMessage {
     /// When it was captured whole: nanoseconds since 1970, in a trace since its server started.
     pub at: u64,
     /// Who sent it.
@@ -39,9 +39,9 @@ pub struct Recorded {
 #[derive(Clone, Debug, Default)]
 pub struct Capture {
     /// The messages, in the order of their times.
-    pub messages: Vec<Recorded>,
+    pub messages: Vec<CapturedMessage>,
     /// What is not among them.
-    pub skipped: Skipped,
+    pub skipped: SkipCounts,
 }
 
 impl Capture {
@@ -69,15 +69,15 @@ impl Capture {
 
     fn read_packets(name: &str, file: impl Read + Send) -> Result<Self, CaptureError> {
         let mut capture = Self::default();
-        let mut skipped = Skipped::default();
-        let (mut frames, mut streams, mut last) = (Frames::default(), Streams::default(), 0);
+        let mut skipped = SkipCounts::default();
+        let (mut frames, mut streams, mut last) = (FrameReader::default(), Streams::default(), 0);
         read_frames(name, file, &mut skipped, |frame, skipped| {
             last = frame.at;
             frames.read(frame, skipped, |carried, skipped| match carried {
-                Carried::Datagram(source, destination, bytes) => {
+                Payload::Datagram(source, destination, bytes) => {
                     capture.push(frame.at, Transport::Udp, (source, destination), bytes);
                 }
-                Carried::Segment(segment) => {
+                Payload::Segment(segment) => {
                     let between = (segment.source, segment.destination);
                     streams.handle(segment, skipped, |bytes| capture.push(frame.at, Transport::Tcp, between, bytes));
                 }
@@ -106,7 +106,7 @@ impl Capture {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            match serde_json::from_slice::<Traced>(&line) {
+            match serde_json::from_slice::<TraceLine>(&line) {
                 Ok(traced) => traced.put(&mut capture),
                 // A line that tells of messages lost, or one that is cut.
                 Err(_) => capture.skipped.add(Reason::Malformed),
@@ -130,7 +130,7 @@ impl Capture {
         if self.messages.len() >= MAX_MESSAGES {
             return self.skipped.add(Reason::Messages);
         }
-        self.messages.push(Recorded { at, source, destination, transport, bytes: bytes.to_vec() });
+        self.messages.push(CapturedMessage { at, source, destination, transport, bytes: bytes.to_vec() });
     }
 
     /// Interfaces of one file have buffers of their own, so that times may go back a little.
@@ -142,7 +142,7 @@ impl Capture {
 
 /// A line of a trace.
 #[derive(Debug, Deserialize)]
-struct Traced {
+struct TraceLine {
     at_us: u64,
     sent: bool,
     transport: String,
@@ -152,7 +152,7 @@ struct Traced {
     lines: Option<Vec<String>>,
 }
 
-impl Traced {
+impl TraceLine {
     fn put(self, capture: &mut Capture) {
         let transport = match self.transport.to_ascii_lowercase().as_str() {
             "udp" => Transport::Udp,

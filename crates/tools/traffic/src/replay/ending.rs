@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::call::Item;
-use super::compile::{Asked, Compiler, PATIENCE};
+use super::call::CallMessage;
+use super::compile::{Compiler, OwnRequest, PATIENCE};
 use crate::law::Law;
-use crate::script::{Condition, Ending, Failure, Kind, Pattern, Script, ScriptError, Takes, Verb};
+use crate::script::{Condition, Ending, Extract, Failure, Kind, MethodId, Pattern, Script, ScriptError};
 
 /// How long the called end leaves a request without any answer at most, less than 64·T1 (RFC 3261, 17.1.1.2 and 17.1.2.2).
 const SILENCE: Duration = Duration::from_secs(28);
@@ -19,77 +19,77 @@ impl Compiler<'_> {
         } else {
             self.finish_callee();
         }
-        let invites: Vec<Asked> = self
+        let invites: Vec<OwnRequest> = self
             .asked
             .iter()
             .copied()
-            .filter(|asked| self.item(asked.item).is_some_and(|item| item.verb == Verb::Invite))
+            .filter(|asked| self.item(asked.item).is_some_and(|item| item.method == MethodId::Invite))
             .collect();
         for asked in invites {
-            self.aside(asked);
+            self.divergence_branch(asked);
         }
         let overlapping = self.asked.iter().filter(|asked| matches!(asked.answer, Some((usize::MAX, _)))).count();
         Ok((self.b.build()?, overlapping as u64))
     }
 
     fn finish_caller(&mut self) {
-        let first = self.item(0).filter(|item| item.verb == Verb::Invite);
+        let first = self.item(0).filter(|item| item.method == MethodId::Invite);
         if let Some(asked) = self.open.and_then(|item| self.asked_by(item)) {
             // The record ends before the answer.
-            let expects = self.meanwhile(self.end.items.len());
+            let expects = self.concurrent_expects(self.end.items.len());
             self.b.wait_for(&expects, None);
-            self.b.place(asked.expected).end(Ending::Carried);
+            self.b.place_label(asked.expected).end(Ending::Carried);
             return;
         }
         let is_answered = self.asked.iter().any(|asked| matches!(asked.answer, Some((_, 200..=299))));
-        let hangs_up = Kind::Request(Verb::Bye);
+        let hangs_up = Kind::Request(MethodId::Bye);
         let asks_bye = self.end.items.iter().any(|item| item.kind == hangs_up && item.is_out);
         let Some(first) = first.filter(|_| is_answered && !asks_bye) else {
             self.b.end(Ending::Carried);
             return;
         };
         // Behind a BYE of the other end that came, the call is over; without one, it is hung up here.
-        let over = self.b.mark();
+        let over = self.b.label();
         let bye = self.end.items.iter().position(|item| item.kind == hangs_up);
         let answer = bye.and_then(|bye| self.answers.get(bye).copied().flatten());
         if let Some(answer) = answer {
             self.b.when(Condition::Set(answer), over);
         }
         if bye.is_none() {
-            if !self.end.items.iter().any(|item| item.is_out && item.kind == Kind::Request(Verb::Ack)) {
-                self.invent(first, Verb::Ack);
+            if !self.end.items.iter().any(|item| item.is_out && item.kind == Kind::Request(MethodId::Ack)) {
+                self.send_unrecorded_request(first, MethodId::Ack);
             }
-            self.until(self.end.items.len(), self.setting.ends_at);
+            self.wait_until(self.end.items.len(), self.setting.ends_at);
         }
         self.hang_up(first);
-        self.b.place(over).end(Ending::Carried);
+        self.b.place_label(over).end(Ending::Carried);
     }
 
     fn finish_callee(&mut self) {
         let items = &self.end.items;
         let first = items.first().copied();
-        let hangs_up = Kind::Request(Verb::Bye);
-        let replied = |item: &Item| {
-            item.is_out && first.is_some_and(|first| first.verb == item.verb && first.number <= item.number)
+        let hangs_up = Kind::Request(MethodId::Bye);
+        let replied = |item: &CallMessage| {
+            item.is_out && first.is_some_and(|first| first.method == item.method && first.number <= item.number)
         };
-        let last = items.iter().filter(|item| replied(item)).filter_map(Item::status).max();
-        let is_call = first.is_some_and(|first| first.verb == Verb::Invite);
+        let last = items.iter().filter(|item| replied(item)).filter_map(CallMessage::status).max();
+        let is_call = first.is_some_and(|first| first.method == MethodId::Invite);
         let has_bye = items.iter().any(|item| item.kind == hangs_up);
         let answer = self.answers.first().copied().flatten();
         match (last, answer) {
             (Some(200..=299), _) if is_call && !has_bye => {
-                let (law, over) = (self.gap(self.setting.ends_at) + PATIENCE.1, self.b.mark());
+                let (law, over) = (self.gap(self.setting.ends_at) + PATIENCE.1, self.b.label());
                 let law = self.b.law(Law::constant(law));
-                let bye = self.b.mark();
+                let bye = self.b.label();
                 self.b.wait_with(
                     &[
-                        (Pattern::Request(Verb::Ack), Takes::NOTHING, None),
-                        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(bye)),
+                        (Pattern::Request(MethodId::Ack), Extract::NOTHING, None),
+                        (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(bye)),
                     ],
                     Some((law, over)),
                 );
-                self.b.place(bye).send("SIP/2.0 200 OK\n[answer]\nContent-Length: 0\n");
-                self.b.place(over).end(Ending::Carried);
+                self.b.place_label(bye).send("SIP/2.0 200 OK\n[answer]\nContent-Length: 0\n");
+                self.b.place_label(over).end(Ending::Carried);
             }
             (None | Some(100..=199), Some(answer)) => {
                 // The record ends before the answer: as long as it lasts there is none, and then the caller is not left waiting.
@@ -98,7 +98,7 @@ impl Compiler<'_> {
                 let ends_at = self.setting.ends_at;
                 self.since =
                     if is_ringing { self.since } else { self.since.max(ends_at.saturating_sub(self.silence())) };
-                self.until(self.end.items.len(), ends_at);
+                self.wait_until(self.end.items.len(), ends_at);
                 let text = format!("SIP/2.0 480 Temporarily Unavailable\n[${answer}]Content-Length: 0\n");
                 self.b.send(&text).end(Ending::Carried);
             }
@@ -116,21 +116,21 @@ impl Compiler<'_> {
     }
 
     /// What an INVITE leads to where the run goes otherwise than the record, and the answer to its challenge.
-    fn aside(&mut self, asked: Asked) {
+    fn divergence_branch(&mut self, asked: OwnRequest) {
         let Some(item) = self.item(asked.item) else { return };
         let status = asked.answer.map_or(0, |(_, status)| status);
         let behind = asked.answer.map_or(self.end.items.len(), |(place, _)| place.saturating_add(1));
-        self.b.place(asked.challenged);
+        self.b.place_label(asked.challenged);
         self.failure_ack(asked);
         self.b.jump(asked.send);
         let is_success = (200..300).contains(&status);
         if is_success || status == 0 {
-            self.b.place(asked.refused);
+            self.b.place_label(asked.refused);
             self.failure_ack(asked);
             if item.is_in_dialog {
                 // The call goes on as it was; the ACK of the record has nothing to acknowledge.
-                let is_ack = |other: &Item| {
-                    other.is_out && other.kind == Kind::Request(Verb::Ack) && other.number == item.number
+                let is_ack = |other: &CallMessage| {
+                    other.is_out && other.kind == Kind::Request(MethodId::Ack) && other.number == item.number
                 };
                 let ack = (behind..self.end.items.len()).find(|place| self.item(*place).is_some_and(is_ack));
                 let behind = self.mark_at(ack.map_or(behind.min(self.end.items.len()), |ack| ack + 1));
@@ -141,8 +141,8 @@ impl Compiler<'_> {
             }
         }
         if !is_success {
-            self.b.place(asked.surprised);
-            self.invent(item, Verb::Ack);
+            self.b.place_label(asked.surprised);
+            self.send_unrecorded_request(item, MethodId::Ack);
             if item.is_in_dialog {
                 let behind = self.mark_at(behind.min(self.end.items.len()));
                 self.b.jump(behind);
@@ -154,7 +154,7 @@ impl Compiler<'_> {
     }
 
     /// Sends a request that the record does not have.
-    fn invent(&mut self, invite: &Item, verb: Verb) {
+    fn send_unrecorded_request(&mut self, invite: &CallMessage, verb: MethodId) {
         let Some(head) = self.head(invite) else { return };
         let template = self.rewriting.invented(&head, verb, self.variables);
         let template = self.b.template(template);
@@ -162,19 +162,19 @@ impl Compiler<'_> {
     }
 
     /// A BYE of this end's own, and its answer.
-    fn hang_up(&mut self, invite: &Item) {
-        let (bye, over) = (self.b.mark(), self.b.mark());
-        self.b.place(bye);
-        self.invent(invite, Verb::Bye);
-        let method = Some(Verb::Bye);
+    fn hang_up(&mut self, invite: &CallMessage) {
+        let (bye, over) = (self.b.label(), self.b.label());
+        self.b.place_label(bye);
+        self.send_unrecorded_request(invite, MethodId::Bye);
+        let method = Some(MethodId::Bye);
         let status = |low, high| Pattern::Response { low, high, method };
         self.b.wait(&[
-            (status(100, 199), Takes::NOTHING, None),
-            (status(401, 401), Takes::CHALLENGE, Some(bye)),
-            (status(407, 407), Takes::CHALLENGE, Some(bye)),
-            (status(200, 699), Takes::NOTHING, Some(over)),
-            (Pattern::Response { low: 100, high: 699, method: None }, Takes::NOTHING, None),
+            (status(100, 199), Extract::NOTHING, None),
+            (status(401, 401), Extract::CHALLENGE, Some(bye)),
+            (status(407, 407), Extract::CHALLENGE, Some(bye)),
+            (status(200, 699), Extract::NOTHING, Some(over)),
+            (Pattern::Response { low: 100, high: 699, method: None }, Extract::NOTHING, None),
         ]);
-        self.b.place(over);
+        self.b.place_label(over);
     }
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 
 use super::CaptureError;
-use super::skipped::{Reason, Skipped};
+use super::skipped::{Reason, SkipCounts};
 
 /// The largest block of a file; frames have 64 KiB at most, where segments are offloaded 256.
 const MAX_BLOCK: usize = 4 * 1024 * 1024;
@@ -40,8 +40,8 @@ struct Section {
 pub(super) fn read_frames(
     name: &str,
     file: impl Read + Send,
-    skipped: &mut Skipped,
-    mut each: impl FnMut(Frame<'_>, &mut Skipped),
+    skipped: &mut SkipCounts,
+    mut each: impl FnMut(Frame<'_>, &mut SkipCounts),
 ) -> Result<(), CaptureError> {
     let wrong = |what: &str| CaptureError(format!("{name}: {what}"));
     let mut reader = create_reader(MAX_BLOCK, file)
@@ -51,18 +51,18 @@ pub(super) fn read_frames(
         let next = match reader.next() {
             Ok((length, block)) => {
                 section.block(&block, skipped, &mut each);
-                Next::Consume(length)
+                BlockOutcome::Consume(length)
             }
             Err(PcapError::Eof) => return Ok(()),
-            Err(PcapError::UnexpectedEof) => Next::Stop(Reason::Cut),
-            Err(PcapError::Incomplete(_)) => Next::Refill,
+            Err(PcapError::UnexpectedEof) => BlockOutcome::Stop(Reason::Truncated),
+            Err(PcapError::Incomplete(_)) => BlockOutcome::Refill,
             // Where a block begins is said by the one before it: behind a broken one nothing can be found.
-            Err(_) => Next::Stop(Reason::Malformed),
+            Err(_) => BlockOutcome::Stop(Reason::Malformed),
         };
         match next {
-            Next::Consume(0) => return Ok(()),
-            Next::Consume(length) => reader.consume(length),
-            Next::Refill => {
+            BlockOutcome::Consume(0) => return Ok(()),
+            BlockOutcome::Consume(length) => reader.consume(length),
+            BlockOutcome::Refill => {
                 let before = reader.data().len();
                 if reader.refill().is_err() {
                     return Err(wrong("cannot be read to its end"));
@@ -72,7 +72,7 @@ pub(super) fn read_frames(
                     return Ok(());
                 }
             }
-            Next::Stop(reason) => {
+            BlockOutcome::Stop(reason) => {
                 skipped.add(reason);
                 return Ok(());
             }
@@ -81,7 +81,7 @@ pub(super) fn read_frames(
 }
 
 /// What is done behind a block.
-enum Next {
+enum BlockOutcome {
     Consume(usize),
     Refill,
     Stop(Reason),
@@ -91,8 +91,8 @@ impl Section {
     fn block(
         &mut self,
         block: &PcapBlockOwned<'_>,
-        skipped: &mut Skipped,
-        each: &mut impl FnMut(Frame<'_>, &mut Skipped),
+        skipped: &mut SkipCounts,
+        each: &mut impl FnMut(Frame<'_>, &mut SkipCounts),
     ) {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
@@ -104,7 +104,7 @@ impl Section {
                 let fraction = u64::from(packet.ts_usec).saturating_mul(1_000_000_000 / interface.resolution);
                 let at = u64::from(packet.ts_sec).saturating_mul(1_000_000_000).saturating_add(fraction);
                 if packet.caplen < packet.origlen {
-                    return skipped.add(Reason::Cut);
+                    return skipped.add(Reason::Truncated);
                 }
                 each(Frame { at, link: interface.link, bytes: packet.data }, skipped);
             }
@@ -118,7 +118,7 @@ impl Section {
                 let number = usize::try_from(packet.if_id).unwrap_or(usize::MAX);
                 let Some(interface) = self.interfaces.get(number) else { return skipped.add(Reason::Malformed) };
                 if packet.caplen < packet.origlen {
-                    return skipped.add(Reason::Cut);
+                    return skipped.add(Reason::Truncated);
                 }
                 let length = usize::try_from(packet.caplen).unwrap_or(usize::MAX);
                 let bytes = packet.data.get(..length).unwrap_or(packet.data);

@@ -6,7 +6,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::file::Frame;
-use super::skipped::{Reason, Skipped};
+use super::skipped::{Reason, SkipCounts};
 
 /// Packets that are being put together, at most.
 const MAX_PARTIAL: usize = 4_096;
@@ -20,7 +20,7 @@ const TCP: u8 = 6;
 
 /// What a packet carries.
 #[derive(Debug)]
-pub(super) enum Carried<'a> {
+pub(super) enum Payload<'a> {
     Datagram(SocketAddr, SocketAddr, &'a [u8]),
     Segment(Segment<'a>),
 }
@@ -54,30 +54,30 @@ struct PacketId {
 
 /// A fragment's place.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FragmentPlace {
     offset: usize,
     more: bool,
 }
 
 /// Reads frames; keeps fragments until a packet is whole.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameReader {
     partial: HashMap<PacketId, Partial, FixedState>,
 }
 
-impl Default for Frames {
+impl Default for FrameReader {
     fn default() -> Self {
         Self { partial: HashMap::with_hasher(FixedState::with_seed(1)) }
     }
 }
 
-impl Frames {
+impl FrameReader {
     /// Gives what the frame carries, where it is UDP or TCP and whole.
     pub(super) fn read(
         &mut self,
         frame: Frame<'_>,
-        skipped: &mut Skipped,
-        each: impl FnOnce(Carried<'_>, &mut Skipped),
+        skipped: &mut SkipCounts,
+        each: impl FnOnce(Payload<'_>, &mut SkipCounts),
     ) {
         let packet = match network_of(frame) {
             Ok(packet) => packet,
@@ -103,20 +103,20 @@ impl Frames {
                 }
             },
         };
-        match carried(id, payload) {
+        match parse_payload(id, payload) {
             Ok(carried) => each(carried, skipped),
             Err(reason) => skipped.add(reason),
         }
     }
 
     /// Counts the fragments of packets that never became whole.
-    pub(super) fn finish(self, skipped: &mut Skipped) {
+    pub(super) fn finish(self, skipped: &mut SkipCounts) {
         let left: usize = self.partial.values().map(|partial| partial.parts.len()).sum();
         skipped.add_many(Reason::Fragment, left as u64);
     }
 
     /// Adds a fragment; gives the packet when it is whole.
-    fn put(&mut self, id: PacketId, place: Place, bytes: &[u8], skipped: &mut Skipped) -> Option<Vec<u8>> {
+    fn put(&mut self, id: PacketId, place: FragmentPlace, bytes: &[u8], skipped: &mut SkipCounts) -> Option<Vec<u8>> {
         let is_full = self.partial.len() >= MAX_PARTIAL && !self.partial.contains_key(&id);
         if is_full || place.offset.saturating_add(bytes.len()) > MAX_PACKET {
             skipped.add(Reason::Fragment);
@@ -202,7 +202,7 @@ fn by_type(bytes: &[u8], mut at: usize) -> Result<&[u8], Reason> {
     Err(Reason::NoIp)
 }
 
-type Packet<'a> = (PacketId, Option<Place>, &'a [u8]);
+type Packet<'a> = (PacketId, Option<FragmentPlace>, &'a [u8]);
 
 fn ipv4(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     let bad = Reason::Malformed;
@@ -213,10 +213,10 @@ fn ipv4(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     if header < 20 {
         return Err(bad);
     }
-    let payload = packet.get(header..total).ok_or(if total > packet.len() { Reason::Cut } else { bad })?;
+    let payload = packet.get(header..total).ok_or(if total > packet.len() { Reason::Truncated } else { bad })?;
     let address = |at| u32_at(packet, at).map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
     let fragment = u16_at(packet, 6).ok_or(bad)?;
-    let place = Place { offset: usize::from(fragment & 0x1FFF) * 8, more: fragment & 0x2000 != 0 };
+    let place = FragmentPlace { offset: usize::from(fragment & 0x1FFF) * 8, more: fragment & 0x2000 != 0 };
     let id = PacketId {
         source: address(12).ok_or(bad)?,
         destination: address(16).ok_or(bad)?,
@@ -230,7 +230,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     let bad = Reason::Malformed;
     let length = usize::from(u16_at(packet, 4).ok_or(bad)?);
     let length = if length == 0 { packet.len().saturating_sub(40) } else { length };
-    let mut rest = packet.get(40..40 + length).ok_or(Reason::Cut)?;
+    let mut rest = packet.get(40..40 + length).ok_or(Reason::Truncated)?;
     let address = |at: usize| {
         let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
         Some(IpAddr::V6(Ipv6Addr::from(bytes)))
@@ -244,7 +244,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
             0 | 43 | 60 => 8 + usize::from(*rest.get(1).ok_or(bad)?) * 8,
             44 => {
                 let bits = u16_at(rest, 2).ok_or(bad)?;
-                place = Some(Place { offset: usize::from(bits & 0xFFF8), more: bits & 1 != 0 });
+                place = Some(FragmentPlace { offset: usize::from(bits & 0xFFF8), more: bits & 1 != 0 });
                 id.number = u32_at(rest, 4).ok_or(bad)?;
                 8
             }
@@ -261,7 +261,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     Ok((id, place, rest))
 }
 
-fn carried(id: PacketId, payload: &[u8]) -> Result<Carried<'_>, Reason> {
+fn parse_payload(id: PacketId, payload: &[u8]) -> Result<Payload<'_>, Reason> {
     let bad = Reason::Malformed;
     if !matches!(id.protocol, UDP | TCP) {
         return Err(Reason::Protocol);
@@ -271,15 +271,15 @@ fn carried(id: PacketId, payload: &[u8]) -> Result<Carried<'_>, Reason> {
     if id.protocol == UDP {
         let length = usize::from(u16_at(payload, 4).ok_or(bad)?);
         let end = if length == 0 { payload.len() } else { length };
-        let bytes = payload.get(8..end).ok_or(if end > payload.len() { Reason::Cut } else { bad })?;
-        return Ok(Carried::Datagram(source, destination, bytes));
+        let bytes = payload.get(8..end).ok_or(if end > payload.len() { Reason::Truncated } else { bad })?;
+        return Ok(Payload::Datagram(source, destination, bytes));
     }
     let header = usize::from(payload.get(12).ok_or(bad)? >> 4) * 4;
     let flags = *payload.get(13).ok_or(bad)?;
     if header < 20 {
         return Err(bad);
     }
-    Ok(Carried::Segment(Segment {
+    Ok(Payload::Segment(Segment {
         source,
         destination,
         sequence: u32_at(payload, 4).ok_or(bad)?,

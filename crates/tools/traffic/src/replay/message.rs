@@ -7,20 +7,20 @@ use hashbrown::HashMap;
 use strowger_message::{Head, HeaderName, HostPort, NameAddr, SipUri, StartLine, Uri};
 
 use super::call::kind_of;
-use crate::script::{Kind, Piece, Template, Verb};
+use crate::script::{Kind, MethodId, Piece, Template};
 
 /// The field that tells the called end which call of the record a request is.
 pub(super) const CALL_FIELD: &str = "X-Strowger-Replay";
 
 /// What users are called.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Names {
+pub(super) struct UserNames {
     /// The pattern of new names, where users get any.
     pub pattern: Option<String>,
     numbers: HashMap<Vec<u8>, u32, FixedState>,
 }
 
-impl Names {
+impl UserNames {
     pub(super) fn new(pattern: Option<String>) -> Self {
         Self { pattern, numbers: HashMap::with_hasher(FixedState::with_seed(7)) }
     }
@@ -44,8 +44,8 @@ impl Names {
 
 /// How messages of one end are rewritten.
 #[derive(Debug)]
-pub(super) struct Rewriting<'a> {
-    pub names: &'a mut Names,
+pub(super) struct Rewriter<'a> {
+    pub names: &'a mut UserNames,
     /// The domain of all users, where there is to be another one.
     pub domain: Option<&'a str>,
     /// What stands for the server's address without a port, where there is a server.
@@ -118,30 +118,30 @@ fn body_of<'a>(head: &Head<'a>) -> &'a [u8] {
 
 /// How the Request-URI of a request is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aim {
+pub(super) enum RequestUri {
     /// As in the record.
     Recorded,
     /// At the other end of the dialog.
     Dialog,
 }
 
-impl Rewriting<'_> {
+impl Rewriter<'_> {
     /// A request that this end sent.
-    pub(super) fn request(&mut self, head: &Head<'_>, variables: Variables, aim: Aim) -> Template {
+    pub(super) fn request(&mut self, head: &Head<'_>, variables: Variables, aim: RequestUri) -> Template {
         let kind = kind_of(head);
         let StartLine::Request { method, uri } = head.start() else { return Template::garbage(&[]) };
-        let verb = Verb::of(method);
+        let verb = MethodId::of(method);
         let mut parts = Parts::default();
         parts.push(method.as_bytes());
         parts.push(b" ");
         match aim {
-            Aim::Recorded => self.uri(uri, &mut parts),
-            Aim::Dialog => parts.piece(Piece::NextUrl),
+            RequestUri::Recorded => self.uri(uri, &mut parts),
+            RequestUri::Dialog => parts.piece(Piece::NextUrl),
         }
         parts.push(b" SIP/2.0\r\n");
         self.top(head, &mut parts);
         self.identity(head, method.as_bytes(), variables, aim, &mut parts);
-        if let (Some(call), Aim::Recorded, true) = (self.call, aim, verb.takes_number()) {
+        if let (Some(call), RequestUri::Recorded, true) = (self.call, aim, verb.takes_number()) {
             parts.push(format!("{CALL_FIELD}: {call}\r\n").as_bytes());
         }
         for field in head.fields() {
@@ -165,11 +165,11 @@ impl Rewriting<'_> {
     }
 
     /// The ACK to a failure of `invite` (RFC 3261 §17.1.1.3).
-    pub(super) fn failure_ack(&mut self, invite: &Head<'_>, variables: Variables, aim: Aim) -> Template {
+    pub(super) fn failure_ack(&mut self, invite: &Head<'_>, variables: Variables, aim: RequestUri) -> Template {
         let mut parts = Parts::default();
         parts.push(b"ACK ");
         match (aim, invite.start()) {
-            (Aim::Recorded, StartLine::Request { uri, .. }) => self.uri(uri, &mut parts),
+            (RequestUri::Recorded, StartLine::Request { uri, .. }) => self.uri(uri, &mut parts),
             _ => parts.piece(Piece::NextUrl),
         }
         parts.push(b" SIP/2.0\r\n");
@@ -181,21 +181,21 @@ impl Rewriting<'_> {
         parts.push(b"CSeq: ");
         parts.piece(Piece::CSeq(0));
         parts.push(b" ACK\r\n");
-        if aim == Aim::Dialog {
+        if aim == RequestUri::Dialog {
             parts.piece(Piece::Routes);
         }
-        parts.finish(&[], Kind::Request(Verb::Ack))
+        parts.finish(&[], Kind::Request(MethodId::Ack))
     }
 
     /// A request in the dialog that is not in the record: the ACK or the BYE of a call that goes otherwise.
-    pub(super) fn invented(&mut self, invite: &Head<'_>, verb: Verb, variables: Variables) -> Template {
+    pub(super) fn invented(&mut self, invite: &Head<'_>, verb: MethodId, variables: Variables) -> Template {
         let mut parts = Parts::default();
         parts.push(verb.as_str().as_bytes());
         parts.push(b" ");
         parts.piece(Piece::NextUrl);
         parts.push(b" SIP/2.0\r\n");
         self.top(invite, &mut parts);
-        self.identity(invite, verb.as_str().as_bytes(), variables, Aim::Dialog, &mut parts);
+        self.identity(invite, verb.as_str().as_bytes(), variables, RequestUri::Dialog, &mut parts);
         if verb.takes_number() {
             parts.piece(Piece::Credentials);
         }
@@ -243,11 +243,11 @@ impl Rewriting<'_> {
     }
 
     /// From, To, Call-ID, CSeq and the route set.
-    fn identity(&mut self, head: &Head<'_>, method: &[u8], variables: Variables, aim: Aim, parts: &mut Parts) {
+    fn identity(&mut self, head: &Head<'_>, method: &[u8], variables: Variables, aim: RequestUri, parts: &mut Parts) {
         self.from(head, variables, parts);
         parts.push(b"To: ");
         match (aim, head.first(HeaderName::To).and_then(NameAddr::parse)) {
-            (Aim::Recorded, Some(to)) => self.name_addr(&to, parts),
+            (RequestUri::Recorded, Some(to)) => self.name_addr(&to, parts),
             _ => parts.piece(Piece::Peer),
         }
         parts.push(b"\r\n");
@@ -257,7 +257,7 @@ impl Rewriting<'_> {
         parts.push(b" ");
         parts.push(method);
         parts.push(b"\r\n");
-        if aim == Aim::Dialog {
+        if aim == RequestUri::Dialog {
             parts.piece(Piece::Routes);
         }
     }

@@ -10,7 +10,7 @@
 
 mod call;
 mod capture;
-mod compared;
+mod comparison;
 mod compile;
 mod ending;
 mod file;
@@ -20,10 +20,10 @@ mod options;
 mod skipped;
 mod stream;
 
-pub use capture::{Capture, MAX_MESSAGES, Recorded};
-pub use compared::{Compared, Difference};
-pub use options::{MAX_CALLS, Played, ReplayOptions};
-pub use skipped::{Reason, Skipped};
+pub use capture::{Capture, CapturedMessage, MAX_MESSAGES};
+pub use comparison::{AnswerComparison, Difference};
+pub use options::{MAX_CALLS, ReplayOptions, ReplaySides};
+pub use skipped::{Reason, SkipCounts};
 
 pub(crate) use call::opening;
 pub(crate) use options::gaps;

@@ -10,19 +10,19 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine, Uri, unquote};
 
-use super::call::{Call, End, calls, user_of};
-use super::capture::{Capture, Recorded};
-use super::compile::{self, Setting};
-use super::message::{Names, Rewriting};
-use super::skipped::{Reason, Skipped};
+use super::call::{Call, CallSide, calls, user_of};
+use super::capture::{Capture, CapturedMessage};
+use super::compile::{self, CompilerOptions};
+use super::message::{Rewriter, UserNames};
+use super::skipped::{Reason, SkipCounts};
 use crate::arrival::Arrivals;
-use crate::driver::Connecting;
-use crate::engine::{Callee, Load, Mix, Phase, Plan, PlanError, Side, Who};
+use crate::driver::ConnectionLifetime;
+use crate::engine::{CallRole, Callee, Load, Mix, Phase, Plan, PlanError, SideScripts};
 use crate::law::faster;
-use crate::options::{Answering, Means, NOWHERE, REGISTERING_AT_ONCE, Target, WARNING};
+use crate::options::{CalleeLocation, REGISTERING_AT_ONCE, Target, TransportOptions, UNSPECIFIED_ADDRESS, WARNING};
 use crate::population::Users;
-use crate::report::About;
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::report::RunDescription;
+use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
 /// Calls that are played at most: scripts have numbers of 16 bits, and those that are alike share one.
 pub const MAX_CALLS: usize = 65_000;
@@ -31,7 +31,7 @@ const DRAIN: Duration = Duration::from_secs(75);
 
 /// Which ends of the recorded calls are played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Played {
+pub enum ReplaySides {
     /// Who called.
     #[default]
     Caller,
@@ -47,9 +47,9 @@ pub struct ReplayOptions {
     /// Where calls go.
     pub to: Option<Target>,
     /// Which ends are played.
-    pub played: Played,
+    pub sides: ReplaySides,
     /// Whether those who are called register at the target, where they are played.
-    pub answering: Answering,
+    pub callee_location: CalleeLocation,
     /// How many times faster than in the record.
     pub speed: f64,
     /// The domain of all users, instead of those of the record.
@@ -69,11 +69,11 @@ pub struct ReplayOptions {
     /// Threads.
     pub threads: usize,
     /// How connections are used.
-    pub connecting: Connecting,
+    pub connection_lifetime: ConnectionLifetime,
     /// Shared connections on each thread.
     pub connections: usize,
     /// Whether messages are repeated.
-    pub repeats: bool,
+    pub retransmits: bool,
     /// Sessions at most.
     pub max_sessions: Option<usize>,
     /// How long the last calls may take beyond their record.
@@ -89,8 +89,8 @@ impl ReplayOptions {
         Self {
             file,
             to,
-            played: Played::Caller,
-            answering: if to.is_some() { Answering::Registered } else { Answering::Here },
+            sides: ReplaySides::Caller,
+            callee_location: if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local },
             speed: 1.0,
             domain: None,
             pattern: None,
@@ -100,9 +100,9 @@ impl ReplayOptions {
             from: Vec::new(),
             sockets: 1,
             threads: 1,
-            connecting: Connecting::default(),
+            connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
-            repeats: true,
+            retransmits: true,
             max_sessions: None,
             drain: None,
             seed,
@@ -113,7 +113,7 @@ impl ReplayOptions {
     ///
     /// # Errors
     /// Where the capture cannot be read or has no calls, or the options do not fit together; with the remedy.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+    pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         let capture = Capture::read(&self.file).map_err(|error| PlanError(error.0))?;
         self.plan_of(&capture)
     }
@@ -122,16 +122,16 @@ impl ReplayOptions {
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
-    pub fn plan_of(&self, capture: &Capture) -> Result<(Plan, About), PlanError> {
+    pub fn plan_of(&self, capture: &Capture) -> Result<(Plan, RunDescription), PlanError> {
         self.check()?;
         let mut skipped = capture.skipped.clone();
         let mut calls = calls(capture, &mut skipped);
         self.only_asked_callers(capture, &mut calls, &mut skipped);
         let ends_at = capture.messages.last().map_or(0, |message| message.at);
-        let mut maker = Maker {
+        let mut maker = ReplayBuilder {
             options: self,
-            setting: Setting { messages: &capture.messages, speed: self.speed, ends_at },
-            names: Names::new(self.pattern.clone()),
+            setting: CompilerOptions { messages: &capture.messages, speed: self.speed, ends_at },
+            names: UserNames::new(self.pattern.clone()),
             passwords: self.passwords()?,
             callers: Scripts::default(),
             callees: Scripts::default(),
@@ -161,10 +161,10 @@ impl ReplayOptions {
         if !(self.speed.is_finite() && self.speed > 0.0) {
             return wrong("--speed is a number above zero: 1 as recorded, 2 twice as fast");
         }
-        if self.played == Played::Caller && self.to.is_none() {
+        if self.sides == ReplaySides::Caller && self.to.is_none() {
             return wrong("there is nobody to call; give the server's address (--to), or play both ends (--side both)");
         }
-        if self.to.is_none() && self.answering != Answering::Here {
+        if self.to.is_none() && self.callee_location != CalleeLocation::Local {
             return wrong("those who are called can register only at a server; give its address (--to)");
         }
         Ok(())
@@ -172,10 +172,10 @@ impl ReplayOptions {
 
     /// Whether calls go from one end to the other without a server.
     fn goes_straight(&self) -> bool {
-        self.played == Played::Both && self.answering == Answering::Here
+        self.sides == ReplaySides::Both && self.callee_location == CalleeLocation::Local
     }
 
-    fn only_asked_callers(&self, capture: &Capture, calls: &mut Vec<Call>, skipped: &mut Skipped) {
+    fn only_asked_callers(&self, capture: &Capture, calls: &mut Vec<Call>, skipped: &mut SkipCounts) {
         if self.callers.is_empty() {
             return;
         }
@@ -202,21 +202,26 @@ impl ReplayOptions {
         Ok(passwords)
     }
 
-    fn planned(&self, maker: Maker<'_>, capture: &Capture, ends_at: u64) -> Result<(Plan, About), PlanError> {
+    fn planned(
+        &self,
+        maker: ReplayBuilder<'_>,
+        capture: &Capture,
+        ends_at: u64,
+    ) -> Result<(Plan, RunDescription), PlanError> {
         let count = u32::try_from(maker.list.len()).unwrap_or(u32::MAX);
         let called = u32::try_from(maker.called.len()).unwrap_or(0);
         let distinct = maker.callers.all.len();
         let domain = self.domain.clone().unwrap_or_else(|| self.target_host());
         let rows = maker.rows.into_iter().chain(maker.called);
-        let plays_callee = self.played == Played::Both && !maker.verbs.is_empty();
+        let plays_callee = self.sides == ReplaySides::Both && !maker.verbs.is_empty();
         let mut plan = self.bare_plan(Users::of_rows(&domain, "service", 3, rows))?;
-        plan.caller = Some(Side { scripts: maker.callers.all.into(), answers: Vec::new() });
+        plan.caller = Some(SideScripts { scripts: maker.callers.all.into(), answers: Vec::new() });
         if plays_callee {
             let answers = maker.verbs.iter().map(|verb| (*verb, 0)).collect();
-            let side = Side { scripts: maker.callees.all.into(), answers };
+            let side = SideScripts { scripts: maker.callees.all.into(), answers };
             plan.callee = Some(Callee { side, listen: Vec::new(), service: None });
         }
-        if plays_callee && self.answering == Answering::Registered {
+        if plays_callee && self.callee_location == CalleeLocation::Registered {
             plan.phases.push(registering_phase(count..count + called, plan.threads));
         }
         let (first, last) = (maker.instants.first().copied(), maker.instants.last().copied());
@@ -224,7 +229,7 @@ impl ReplayOptions {
         let rest = faster(Duration::from_nanos(ends_at.saturating_sub(last)), self.speed);
         plan.phases.push(Phase {
             name: "replay".to_owned(),
-            who: Who::Caller,
+            role: CallRole::Caller,
             mix: Mix::Listed(maker.list.into()),
             load: Load::Open(Arrivals::recorded(gaps(&maker.instants, self.speed))),
             calls: Some(u64::from(count)),
@@ -234,21 +239,21 @@ impl ReplayOptions {
             callers: 0..count,
             callees: 0..count,
             is_measured: true,
-            is_awake: false,
+            is_busy_polling: false,
         });
         let lasts = Duration::from_nanos(last.saturating_sub(first));
         let mut declared = vec![
             ("record".to_owned(), format!("{count} calls in {lasts:.1?}, {} messages", capture.messages.len())),
             ("scripts".to_owned(), format!("{distinct} different ones")),
         ];
-        if self.played == Played::Both && !plays_callee {
+        if self.sides == ReplaySides::Both && !plays_callee {
             let text = "nobody of the record answered a call: only the calling end is played";
             declared.push((WARNING.to_owned(), text.to_owned()));
         }
         declared.extend(
             maker.skipped.iter().map(|(reason, count)| (format!("skipped {}", reason.text()), count.to_string())),
         );
-        let about = About {
+        let about = RunDescription {
             workload: format!("replay of {}", self.file.display()),
             arrivals: if (self.speed - 1.0).abs() < f64::EPSILON {
                 "as recorded".to_owned()
@@ -267,20 +272,20 @@ impl ReplayOptions {
 
     /// What stands for the recorded server in URIs.
     fn target_host(&self) -> String {
-        self.to.map_or_else(|| NOWHERE.to_owned(), |to| to.domain())
+        self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain())
     }
 
     /// Sockets, threads and limits, and nothing to do yet.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
-        let means = Means {
+        let means = TransportOptions {
             to: self.to,
-            is_straight: self.goes_straight(),
+            is_direct: self.goes_straight(),
             from: &self.from,
             sockets: self.sockets,
             threads: self.threads,
-            connecting: self.connecting,
+            connecting: self.connection_lifetime,
             connections: self.connections,
-            repeats: self.repeats,
+            repeats: self.retransmits,
             max_sessions: self.max_sessions,
             seed: self.seed,
         };
@@ -312,7 +317,7 @@ pub(crate) fn gaps(instants: &[u64], speed: f64) -> Vec<u64> {
 fn registering_phase(users: std::ops::Range<u32>, threads: usize) -> Phase {
     Phase {
         name: "registering".to_owned(),
-        who: Who::Callee,
+        role: CallRole::Callee,
         mix: Mix::One(1),
         load: Load::Closed(REGISTERING_AT_ONCE * threads),
         calls: Some(u64::from(users.end - users.start)),
@@ -322,7 +327,7 @@ fn registering_phase(users: std::ops::Range<u32>, threads: usize) -> Phase {
         callers: users.clone(),
         callees: users,
         is_measured: false,
-        is_awake: false,
+        is_busy_polling: false,
     }
 }
 
@@ -342,14 +347,14 @@ Content-Length: 0
 
 fn registering() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(REGISTER).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(REGISTER).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
@@ -394,10 +399,10 @@ fn fingerprint(script: &Script) -> u128 {
 }
 
 /// Makes scripts and users of calls.
-struct Maker<'a> {
+struct ReplayBuilder<'a> {
     options: &'a ReplayOptions,
-    setting: Setting<'a>,
-    names: Names,
+    setting: CompilerOptions<'a>,
+    names: UserNames,
     passwords: HashMap<Vec<u8>, Vec<u8>, FixedState>,
     callers: Scripts,
     callees: Scripts,
@@ -409,14 +414,14 @@ struct Maker<'a> {
     list: Vec<u16>,
     instants: Vec<u64>,
     /// The requests that begin something at the called end.
-    verbs: Vec<Verb>,
-    skipped: Skipped,
+    verbs: Vec<MethodId>,
+    skipped: SkipCounts,
 }
 
-impl<'a> Maker<'a> {
+impl<'a> ReplayBuilder<'a> {
     /// The scripts of the called end that are no calls: which call it is, and registering.
     fn begin(&mut self) -> Result<(), ScriptError> {
-        let entry = compile::entry(&Verb::ALL)?;
+        let entry = compile::entry(&MethodId::ALL)?;
         self.callees.all = vec![entry, registering()?];
         Ok(())
     }
@@ -426,7 +431,7 @@ impl<'a> Maker<'a> {
         if self.list.len() >= u32::MAX as usize / 2 {
             return self.skipped.add_many(Reason::Calls, count);
         }
-        let callee = call.callee.as_ref().filter(|_| self.options.played == Played::Both);
+        let callee = call.callee.as_ref().filter(|_| self.options.sides == ReplaySides::Both);
         let callee = callee.and_then(|end| self.callee(end, call));
         if callee.is_none() && self.options.goes_straight() {
             return self.skipped.add_many(Reason::NoServer, count);
@@ -445,9 +450,9 @@ impl<'a> Maker<'a> {
         }
     }
 
-    fn script(&mut self, end: &End, call: Option<u16>, is_caller: bool) -> Result<Script, ScriptError> {
+    fn script(&mut self, end: &CallSide, call: Option<u16>, is_caller: bool) -> Result<Script, ScriptError> {
         let server = self.options.to.filter(|_| !self.options.goes_straight()).map(|to| to.domain());
-        let rewriting = Rewriting {
+        let rewriting = Rewriter {
             names: &mut self.names,
             domain: self.options.domain.as_deref(),
             server: server.as_deref(),
@@ -467,8 +472,8 @@ impl<'a> Maker<'a> {
     }
 
     /// The script of who is called, and that user among those who register.
-    fn callee(&mut self, end: &End, call: &Call) -> Option<u16> {
-        let verb = end.items.first()?.verb;
+    fn callee(&mut self, end: &CallSide, call: &Call) -> Option<u16> {
+        let verb = end.items.first()?.method;
         let script = self.script(end, None, false).ok()?;
         let number = self.callees.number(script)?;
         if !self.verbs.contains(&verb) {
@@ -492,7 +497,7 @@ impl<'a> Maker<'a> {
         Some(number)
     }
 
-    fn first(&self, call: &Call) -> Option<&'a Recorded> {
+    fn first(&self, call: &Call) -> Option<&'a CapturedMessage> {
         self.setting.messages.get(call.caller.items.first()?.message)
     }
 

@@ -15,13 +15,13 @@ pub enum Reason {
     /// A frame that says of itself what cannot be.
     Malformed,
     /// A frame of which the capture has only the beginning.
-    Cut,
+    Truncated,
     /// Fragments of a packet of which others are missing.
     Fragment,
     /// Bytes of a TCP stream that the capture does not have: what stood around them is lost.
     Gap,
     /// Segments of TCP that were sent again.
-    Resent,
+    Retransmitted,
     /// Payloads that are no SIP.
     NoSip,
     /// Messages of a trace whose lines are not in it, or are cut.
@@ -53,10 +53,10 @@ impl Reason {
             Self::NoIp => "frames without IP",
             Self::Protocol => "packets without UDP or TCP",
             Self::Malformed => "malformed frames",
-            Self::Cut => "frames that the capture has cut (capture with -s 0)",
+            Self::Truncated => "frames that the capture has cut (capture with -s 0)",
             Self::Fragment => "fragments of packets that are not whole in the capture",
             Self::Gap => "gaps in TCP streams",
-            Self::Resent => "segments of TCP sent again",
+            Self::Retransmitted => "segments of TCP sent again",
             Self::NoSip => "payloads that are no SIP",
             Self::NoLines => "messages whose lines are not in the trace (trace with --messages)",
             Self::Repeated => "retransmissions and copies",
@@ -73,9 +73,9 @@ impl Reason {
 
 /// How much was skipped, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Skipped(BTreeMap<Reason, u64>);
+pub struct SkipCounts(BTreeMap<Reason, u64>);
 
-impl Skipped {
+impl SkipCounts {
     /// Counts one.
     pub fn add(&mut self, reason: Reason) {
         self.add_many(reason, 1);
@@ -107,7 +107,7 @@ impl Skipped {
     }
 }
 
-impl fmt::Display for Skipped {
+impl fmt::Display for SkipCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("nothing");

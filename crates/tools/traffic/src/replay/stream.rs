@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use strowger_message::{Framed, frame_stream};
+use strowger_message::{FrameResult, frame_stream};
 
 use super::frame::Segment;
-use super::skipped::{Reason, Skipped};
+use super::skipped::{Reason, SkipCounts};
 
 /// Directions of connections that are followed at once.
 const MAX_STREAMS: usize = 65_536;
@@ -45,7 +45,7 @@ impl Default for Streams {
 
 impl Streams {
     /// Takes a segment, and gives the messages that it makes whole.
-    pub(super) fn handle(&mut self, segment: Segment<'_>, skipped: &mut Skipped, mut each: impl FnMut(&[u8])) {
+    pub(super) fn handle(&mut self, segment: Segment<'_>, skipped: &mut SkipCounts, mut each: impl FnMut(&[u8])) {
         let key = (segment.source, segment.destination);
         if self.streams.len() >= MAX_STREAMS && !self.streams.contains_key(&key) {
             if !segment.bytes.is_empty() {
@@ -68,7 +68,7 @@ impl Streams {
     }
 
     /// The end of the capture: what waits for bytes that are missing is read without them.
-    pub(super) fn finish(mut self, skipped: &mut Skipped, mut each: impl FnMut((SocketAddr, SocketAddr), &[u8])) {
+    pub(super) fn finish(mut self, skipped: &mut SkipCounts, mut each: impl FnMut((SocketAddr, SocketAddr), &[u8])) {
         let mut all: Vec<_> = self.streams.drain().collect();
         all.sort_by_key(|(key, _)| *key);
         for (key, mut stream) in all {
@@ -78,7 +78,7 @@ impl Streams {
 }
 
 impl Stream {
-    fn take(&mut self, segment: Segment<'_>, skipped: &mut Skipped, each: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, segment: Segment<'_>, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         if segment.bytes.is_empty() {
             return;
         }
@@ -97,7 +97,7 @@ impl Stream {
             let known = next.wrapping_sub(segment.sequence) as usize;
             match segment.bytes.get(known..).filter(|fresh| !fresh.is_empty()) {
                 Some(fresh) => self.append(fresh, skipped, each),
-                None => skipped.add(Reason::Resent),
+                None => skipped.add(Reason::Retransmitted),
             }
         }
         self.catch_up(skipped, each);
@@ -107,7 +107,7 @@ impl Stream {
     }
 
     /// Appends segments whose turn has come.
-    fn catch_up(&mut self, skipped: &mut Skipped, each: &mut impl FnMut(&[u8])) {
+    fn catch_up(&mut self, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         loop {
             let Some(next) = self.next else { return };
             let due = self
@@ -124,13 +124,13 @@ impl Stream {
             let known = next.wrapping_sub(sequence) as usize;
             match bytes.get(known..).filter(|fresh| !fresh.is_empty()) {
                 Some(fresh) => self.append(fresh, skipped, each),
-                None => skipped.add(Reason::Resent),
+                None => skipped.add(Reason::Retransmitted),
             }
         }
     }
 
     /// Goes on behind a gap.
-    fn jump(&mut self, skipped: &mut Skipped, each: &mut impl FnMut(&[u8])) {
+    fn jump(&mut self, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         let Some(next) = self.next else { return };
         let Some(nearest) = self.waiting.keys().copied().min_by_key(|sequence| sequence.wrapping_sub(next)) else {
             return;
@@ -143,7 +143,7 @@ impl Stream {
     }
 
     /// No more segments come.
-    fn flush(&mut self, skipped: &mut Skipped, each: &mut impl FnMut(&[u8])) {
+    fn flush(&mut self, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         while !self.waiting.is_empty() {
             self.jump(skipped, each);
         }
@@ -154,7 +154,7 @@ impl Stream {
     }
 
     /// The next bytes of the stream.
-    fn append(&mut self, bytes: &[u8], skipped: &mut Skipped, each: &mut impl FnMut(&[u8])) {
+    fn append(&mut self, bytes: &[u8], skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         self.next = self.next.map(|next| next.wrapping_add(u32::try_from(bytes.len()).unwrap_or(0)));
         if self.is_lost {
             // In the middle of what is no SIP, or of a message whose beginning is missing.
@@ -168,13 +168,13 @@ impl Stream {
         loop {
             let rest = self.buffer.get(at..).unwrap_or(&[]);
             match frame_stream(rest) {
-                Framed::KeepAlive(count) => at += count,
-                Framed::Message(count) => {
+                FrameResult::KeepAlive(count) => at += count,
+                FrameResult::Message(count) => {
                     each(rest.get(..count).unwrap_or(&[]));
                     at += count;
                 }
-                Framed::Incomplete if may_begin(rest) => break,
-                Framed::Incomplete | Framed::Broken(_) => {
+                FrameResult::Incomplete if may_begin(rest) => break,
+                FrameResult::Incomplete | FrameResult::Malformed(_) => {
                     skipped.add(Reason::NoSip);
                     self.is_lost = true;
                     self.buffer.clear();

@@ -115,7 +115,7 @@ pub enum Action {
         column: u16,
     },
     /// Writes the text that this template of the script gives to the run's log.
-    Say(u16),
+    LogTemplate(u16),
     /// Ends the call or the run; actions behind it are not done.
     Stop(Stop),
     /// Finds the first text between `after` and `before` (either may be empty: from the start, to the end) and puts it
@@ -140,7 +140,7 @@ pub enum Action {
     /// Counts whether the response just received has the status that a record says; without a response, 0 is counted.
     Compare {
         /// The method of the request.
-        verb: super::Verb,
+        verb: super::MethodId,
         /// The status in the record; 0 where the record has no answer.
         recorded: u16,
     },

@@ -1,11 +1,11 @@
 //! Making scripts: steps by name of their labels, checked and completed when they are built.
 
-use super::{Action, Ending, Expect, Kind, Pattern, Policy, Script, Step, StepIndex, Takes, Template, TemplateError};
+use super::{Action, Ending, Expect, Extract, Kind, Pattern, Policy, Script, Step, StepIndex, Template, TemplateError};
 use crate::law::Law;
 
 /// A place in a script that is being made, maybe one that is still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark(u16);
+pub struct Label(u16);
 
 /// Why a script cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +46,13 @@ pub struct ScriptBuilder {
 
 /// A message that is waited for, before it is built: see [`Expect`].
 #[derive(Clone, Debug)]
-pub struct Awaited {
+pub struct ExpectBuilder {
     /// Which message.
     pub what: Pattern,
     /// What is taken from it.
-    pub takes: Takes,
+    pub takes: Extract,
     /// Where to go; `None` waits on.
-    pub to: Option<Mark>,
+    pub to: Option<Label>,
     /// What else is done.
     pub actions: Vec<Action>,
 }
@@ -101,13 +101,13 @@ impl ScriptBuilder {
     }
 
     /// A place that is still to be placed.
-    pub fn mark(&mut self) -> Mark {
+    pub fn label(&mut self) -> Label {
         self.marks.push(None);
-        Mark(narrow(self.marks.len() - 1, &mut self.error))
+        Label(narrow(self.marks.len() - 1, &mut self.error))
     }
 
     /// Puts `mark` before the next step.
-    pub fn place(&mut self, mark: Mark) -> &mut Self {
+    pub fn place_label(&mut self, mark: Label) -> &mut Self {
         let at = narrow(self.script.steps.len(), &mut self.error);
         if let Some(slot) = self.marks.get_mut(usize::from(mark.0)) {
             *slot = Some(at);
@@ -153,7 +153,7 @@ impl ScriptBuilder {
         let kind = self.script.templates.get(usize::from(template)).map(Template::kind);
         let repeat = repeat
             && match kind {
-                Some(Kind::Request(verb)) => verb != super::Verb::Ack,
+                Some(Kind::Request(verb)) => verb != super::MethodId::Ack,
                 Some(Kind::Response(status)) => (200..300).contains(&status),
                 _ => false,
             };
@@ -161,16 +161,20 @@ impl ScriptBuilder {
     }
 
     /// Waits for one of several messages; a place of `None` waits on.
-    pub fn wait(&mut self, expects: &[(Pattern, Takes, Option<Mark>)]) -> &mut Self {
+    pub fn wait(&mut self, expects: &[(Pattern, Extract, Option<Label>)]) -> &mut Self {
         self.wait_with(expects, None)
     }
 
     /// As [`wait`](Self::wait), for a time that a law gives at most.
-    pub fn wait_with(&mut self, expects: &[(Pattern, Takes, Option<Mark>)], timeout: Option<(u16, Mark)>) -> &mut Self {
+    pub fn wait_with(
+        &mut self,
+        expects: &[(Pattern, Extract, Option<Label>)],
+        timeout: Option<(u16, Label)>,
+    ) -> &mut Self {
         let start = self.script.expects.len();
         for (what, takes, to) in expects {
             let actions = 0..0;
-            self.script.expects.push(Expect { what: *what, takes: *takes, to: to.map(|mark| mark.0), actions });
+            self.script.expects.push(Expect { what: *what, extract: *takes, to: to.map(|mark| mark.0), actions });
         }
         let end = narrow(self.script.expects.len(), &mut self.error);
         let expects = narrow(start, &mut self.error)..end;
@@ -178,11 +182,11 @@ impl ScriptBuilder {
     }
 
     /// As [`wait_with`](Self::wait_with), with actions.
-    pub fn wait_for(&mut self, awaited: &[Awaited], timeout: Option<(u16, Mark)>) -> &mut Self {
+    pub fn wait_for(&mut self, awaited: &[ExpectBuilder], timeout: Option<(u16, Label)>) -> &mut Self {
         let start = narrow(self.script.expects.len(), &mut self.error);
-        for Awaited { what, takes, to, actions } in awaited {
+        for ExpectBuilder { what, takes, to, actions } in awaited {
             let actions = self.actions(actions);
-            self.script.expects.push(Expect { what: *what, takes: *takes, to: to.map(|mark| mark.0), actions });
+            self.script.expects.push(Expect { what: *what, extract: *takes, to: to.map(|mark| mark.0), actions });
         }
         let end = narrow(self.script.expects.len(), &mut self.error);
         self.step(Step::Wait { expects: start..end, timeout: timeout.map(|(law, mark)| (law, mark.0)) })
@@ -204,24 +208,24 @@ impl ScriptBuilder {
     }
 
     /// Goes to `mark`.
-    pub fn jump(&mut self, mark: Mark) -> &mut Self {
+    pub fn jump(&mut self, mark: Label) -> &mut Self {
         self.step(Step::Jump { to: mark.0 })
     }
 
     /// Goes to `mark` in a share (0 to 1) of all cases.
-    pub fn chance(&mut self, part: f64, mark: Mark) -> &mut Self {
+    pub fn chance(&mut self, part: f64, mark: Label) -> &mut Self {
         self.step(Step::Chance { share: super::share(part), to: mark.0 })
     }
 
     /// Goes to `mark` where `condition` holds.
-    pub fn when(&mut self, condition: super::Condition, mark: Mark) -> &mut Self {
-        self.step(Step::When { condition, to: mark.0 })
+    pub fn when(&mut self, condition: super::Condition, mark: Label) -> &mut Self {
+        self.step(Step::If { condition, to: mark.0 })
     }
 
     /// Acts.
     pub fn act(&mut self, actions: &[Action]) -> &mut Self {
         let actions = self.actions(actions);
-        self.step(Step::Act { actions })
+        self.step(Step::Actions { actions })
     }
 
     /// Begins another session of the same user.
@@ -262,7 +266,7 @@ impl ScriptBuilder {
         };
         for step in &mut self.script.steps {
             match step {
-                Step::Jump { to } | Step::Chance { to, .. } | Step::When { to, .. } => place(to)?,
+                Step::Jump { to } | Step::Chance { to, .. } | Step::If { to, .. } => place(to)?,
                 Step::Wait { timeout: Some((_, to)), .. } => place(to)?,
                 _ => {}
             }
@@ -296,7 +300,7 @@ fn keep_what_is_needed(script: &mut Script) {
             let next = needs.get(index + 1).copied().unwrap_or(false);
             let behind = match step {
                 Step::Jump { to } => at(&needs, *to),
-                Step::Chance { to, .. } | Step::When { to, .. } => at(&needs, *to) || next,
+                Step::Chance { to, .. } | Step::If { to, .. } => at(&needs, *to) || next,
                 Step::Wait { timeout, expects } => {
                     // Another message takes its place, unless it only makes the session wait on.
                     let _ = expects;
@@ -339,7 +343,7 @@ fn keep_what_is_needed(script: &mut Script) {
             None => false,
         };
         if let Some(expect) = script.expects.get_mut(index) {
-            expect.takes.copy |= copy;
+            expect.extract.copy |= copy;
         }
     }
 }
@@ -349,12 +353,12 @@ fn uses_last(script: &Script, step: &Step) -> bool {
     let of_template = |number: &u16| script.templates.get(usize::from(*number)).is_some_and(Template::uses_last);
     match step {
         Step::Send { template, .. } => of_template(template),
-        Step::Act { actions } => {
+        Step::Actions { actions } => {
             let actions = script.actions.get(usize::from(actions.start)..usize::from(actions.end)).unwrap_or(&[]);
             actions.iter().any(|action| match action {
                 Action::Find { place, .. } => !matches!(place, super::Place::Variable(_)),
                 Action::Match(search) => !matches!(search.place, super::Place::Variable(_)),
-                Action::Text(_, template) | Action::Say(template) | Action::Order { right: template, .. } => {
+                Action::Text(_, template) | Action::LogTemplate(template) | Action::Order { right: template, .. } => {
                     of_template(template)
                 }
                 _ => false,
@@ -371,17 +375,17 @@ fn waits_before_use(script: &Script, from: StepIndex) -> bool {
     while let Some(step) = script.steps.get(index) {
         match step {
             Step::Pause { .. } | Step::PauseFor { .. } => seen_pause = true,
-            Step::Act { .. } if seen_pause && uses_last(script, step) => return true,
+            Step::Actions { .. } if seen_pause && uses_last(script, step) => return true,
             Step::Send { template, .. } => {
                 let uses = script.templates.get(usize::from(*template)).is_some_and(Template::uses_last);
                 if uses && seen_pause {
                     return true;
                 }
             }
-            Step::Jump { .. } | Step::Chance { .. } | Step::When { .. } => return true,
+            Step::Jump { .. } | Step::Chance { .. } | Step::If { .. } => return true,
             Step::Wait { timeout, .. } => return timeout.is_some(),
-            Step::End(_) | Step::Become { .. } => return false,
-            Step::Act { .. } | Step::Start { .. } => {}
+            Step::End(_) | Step::SwitchScript { .. } => return false,
+            Step::Actions { .. } | Step::Start { .. } => {}
         }
         index += 1;
     }

@@ -19,12 +19,12 @@ const MAX_TEXT_BYTES: usize = 8_192;
 
 /// A regular expression, with its text.
 #[derive(Clone)]
-pub struct Regular {
+pub struct PosixRegex {
     regex: Regex,
     text: String,
 }
 
-impl Regular {
+impl PosixRegex {
     /// Compiles an extended regular expression of POSIX.
     ///
     /// # Errors
@@ -57,13 +57,13 @@ impl Regular {
     }
 }
 
-impl fmt::Debug for Regular {
+impl fmt::Debug for PosixRegex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "/{}/", self.text)
     }
 }
 
-impl PartialEq for Regular {
+impl PartialEq for PosixRegex {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }
@@ -85,7 +85,7 @@ pub enum Check {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Match {
     /// What is searched for.
-    pub pattern: Regular,
+    pub pattern: PosixRegex,
     /// Where.
     pub place: Place,
     /// In which field of that name, from 1; only for [`Place::Header`].
@@ -289,7 +289,7 @@ mod tests {
     use super::*;
 
     fn first(pattern: &str, text: &str) -> Option<String> {
-        let pattern = Regular::compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
+        let pattern = PosixRegex::compile(pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
         pattern.regex.find(text.as_bytes()).map(|found| String::from_utf8_lossy(found.as_bytes()).into_owned())
     }
 
@@ -333,7 +333,7 @@ mod tests {
             (&format!("{}a{}", "(".repeat(200), ")".repeat(200)), "nest"),
             (&"a".repeat(9_000), "allowed"),
         ] {
-            let error = Regular::compile(pattern).expect_err(pattern);
+            let error = PosixRegex::compile(pattern).expect_err(pattern);
             assert!(error.contains(words), "{error}");
         }
     }
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(field_value(message, "body", 1), None);
         assert_eq!(body_of(message), b"body: x\r\n");
         let mut search = Match {
-            pattern: Regular::compile("sip:([^@]*)(@x)?@").expect("valid"),
+            pattern: PosixRegex::compile("sip:([^@]*)(@x)?@").expect("valid"),
             place: Place::Header("Contact".to_owned()),
             occurrence: 1,
             into: vec![4, 5, 6],

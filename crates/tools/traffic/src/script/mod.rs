@@ -19,9 +19,9 @@ pub(crate) mod run;
 mod template;
 
 pub use action::{Action, ClockForm, Condition, Operand, Place, Relation, Stop, Variable};
-pub use build::{Awaited, Mark, ScriptBuilder, ScriptError};
-pub use matching::{Check, Match, Regular, body_of, field_value};
-pub use template::{Extra, LastField, Numbering, Piece, Template, TemplateError, UserField};
+pub use build::{ExpectBuilder, Label, ScriptBuilder, ScriptError};
+pub use matching::{Check, Match, PosixRegex, body_of, field_value};
+pub use template::{KeywordExpansion, LastField, Numbering, Piece, Template, TemplateError, UserField};
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ pub type StepIndex = u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "each is the method of its name")]
 #[repr(u8)]
-pub enum Verb {
+pub enum MethodId {
     Invite,
     Ack,
     Bye,
@@ -54,7 +54,7 @@ pub enum Verb {
     Other,
 }
 
-impl Verb {
+impl MethodId {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 15] = [
         Self::Invite,
@@ -130,7 +130,7 @@ impl Verb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A request.
-    Request(Verb),
+    Request(MethodId),
     /// A response and its status.
     Response(u16),
     /// Bytes that are no SIP, sent as they are.
@@ -225,19 +225,19 @@ pub enum Step {
         to: StepIndex,
     },
     /// Goes to another step where a variable of the session holds, else on to the next.
-    When {
+    If {
         /// What must hold.
         condition: Condition,
         /// Where to.
         to: StepIndex,
     },
     /// Does something else.
-    Act {
+    Actions {
         /// Which of [`Script::actions`].
         actions: Range<u16>,
     },
     /// Goes on as another script of the run, from its first step: the one whose number a variable says.
-    Become {
+    SwitchScript {
         /// Which variable.
         variable: Variable,
     },
@@ -275,7 +275,7 @@ pub enum Failure {
     /// The connection was closed or could not be opened.
     Connection,
     /// The script went through too many steps without waiting: it runs in a circle.
-    Circle,
+    Loop,
 }
 
 /// A message that is waited for, and what follows from it.
@@ -286,7 +286,7 @@ pub struct Expect {
     /// Where to go; `None` waits on (a provisional response, an optional message).
     pub to: Option<StepIndex>,
     /// What is taken from it.
-    pub takes: Takes,
+    pub extract: Extract,
     /// What else is done, in order; which of [`Script::actions`].
     pub actions: Range<u16>,
 }
@@ -301,10 +301,10 @@ pub enum Pattern {
         /// The highest status.
         high: u16,
         /// The method in CSeq.
-        method: Option<Verb>,
+        method: Option<MethodId>,
     },
     /// Requests of this method.
-    Request(Verb),
+    Request(MethodId),
     /// Any message at all.
     Any,
 }
@@ -325,7 +325,7 @@ impl Pattern {
 
     /// Whether a message fits: what it is, and the method in its CSeq.
     #[must_use]
-    pub fn fits(&self, kind: Kind, cseq: Verb) -> bool {
+    pub fn fits(&self, kind: Kind, cseq: MethodId) -> bool {
         match (*self, kind) {
             (Self::Response { low, high, method }, Kind::Response(status)) => {
                 (low..=high).contains(&status) && method.is_none_or(|method| method == cseq)
@@ -337,7 +337,7 @@ impl Pattern {
     }
 }
 
-impl Takes {
+impl Extract {
     /// Nothing.
     pub const NOTHING: Self = Self { dialog: false, challenge: false, copy: false };
     /// The dialog.
@@ -348,7 +348,7 @@ impl Takes {
 
 /// What a session takes from a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Takes {
+pub struct Extract {
     /// The other party (its tag with it), its contact and the route set (RFC 3261 §12.1): for `[peer]`, `[next_url]`,
     /// `[routes]`.
     pub dialog: bool,

@@ -10,21 +10,21 @@ use crate::session::Value;
 pub(crate) const MAX_VALUE_BYTES: usize = 65_536;
 
 /// What actions need.
-pub(crate) trait World {
+pub(crate) trait ActionEnvironment {
     /// The last message (empty where there is none) and the session's variables.
     fn parts(&mut self) -> (&[u8], &mut Vec<Value>);
     /// Appends the text of a template of the script.
     fn render(&mut self, template: u16, out: &mut Vec<u8>);
     /// A number of a law of the script, in seconds.
-    fn draw(&mut self, law: u16) -> f64;
+    fn sample(&mut self, law: u16) -> f64;
     /// The wall time since 1970.
     fn wall(&mut self) -> Duration;
     /// Begins or ends measuring a time.
     fn timer(&mut self, number: u8, begins: bool);
     /// Compares the response just received with a record's.
-    fn compare(&mut self, verb: super::Verb, recorded: u16);
+    fn compare(&mut self, verb: super::MethodId, recorded: u16);
     /// Writes to the run's log.
-    fn say(&mut self, text: &[u8]);
+    fn log(&mut self, text: &[u8]);
     /// Time since the run began.
     fn ticks(&mut self) -> Duration;
     /// Something random.
@@ -39,20 +39,20 @@ pub(crate) trait World {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The script goes on.
-    On,
+    Continue,
     /// The call fails: something was not found that must be there, or the script says so.
     Fail,
 }
 
 /// Does `actions` in order, as far as none ends the call.
-pub(crate) fn run(actions: &[Action], world: &mut impl World) -> Outcome {
+pub(crate) fn run(actions: &[Action], world: &mut impl ActionEnvironment) -> Outcome {
     for action in actions {
         match one(action, world) {
-            Outcome::On => {}
+            Outcome::Continue => {}
             other => return other,
         }
     }
-    Outcome::On
+    Outcome::Continue
 }
 
 /// Whether a condition holds.
@@ -77,7 +77,7 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-fn one(action: &Action, world: &mut impl World) -> Outcome {
+fn one(action: &Action, world: &mut impl ActionEnvironment) -> Outcome {
     match action {
         Action::Assign(variable, operand) => {
             let value = match operand {
@@ -143,11 +143,11 @@ fn one(action: &Action, world: &mut impl World) -> Outcome {
             if let Some(variable) = variable {
                 line.extend_from_slice(&text_of(&get(world, *variable)));
             }
-            world.say(&line);
+            world.log(&line);
         }
-        Action::Say(template) => {
+        Action::LogTemplate(template) => {
             let line = rendered(world, *template);
-            world.say(&line);
+            world.log(&line);
         }
         Action::BeginTimer(timer) => world.timer(*timer, true),
         Action::EndTimer(timer) => world.timer(*timer, false),
@@ -172,10 +172,10 @@ fn one(action: &Action, world: &mut impl World) -> Outcome {
         Action::Stop(Stop::Call) => return Outcome::Fail,
         Action::Stop(stop) => world.stop(*stop),
     }
-    Outcome::On
+    Outcome::Continue
 }
 
-fn matches(search: &super::Match, world: &mut impl World) -> Outcome {
+fn matches(search: &super::Match, world: &mut impl ActionEnvironment) -> Outcome {
     let mut found = Vec::new();
     let (message, values) = world.parts();
     let text = place_in(&search.place, search.occurrence, message, values);
@@ -185,7 +185,7 @@ fn matches(search: &super::Match, world: &mut impl World) -> Outcome {
     for (variable, text) in found {
         set(world, variable, Value::Text(text));
     }
-    if goes_on { Outcome::On } else { Outcome::Fail }
+    if goes_on { Outcome::Continue } else { Outcome::Fail }
 }
 
 fn place_in<'a>(place: &Place, occurrence: u16, message: &'a [u8], values: &'a [Value]) -> Option<&'a [u8]> {
@@ -212,18 +212,18 @@ fn between<'a>(text: &'a [u8], after: &str, before: &str) -> Option<&'a [u8]> {
     rest.get(..end)
 }
 
-fn rendered(world: &mut impl World, template: u16) -> Vec<u8> {
+fn rendered(world: &mut impl ActionEnvironment, template: u16) -> Vec<u8> {
     let mut text = Vec::new();
     world.render(template, &mut text);
     text.truncate(MAX_VALUE_BYTES);
     text
 }
 
-fn get(world: &mut impl World, variable: Variable) -> Value {
+fn get(world: &mut impl ActionEnvironment, variable: Variable) -> Value {
     world.parts().1.get(usize::from(variable)).cloned().unwrap_or_default()
 }
 
-fn set(world: &mut impl World, variable: Variable, value: Value) {
+fn set(world: &mut impl ActionEnvironment, variable: Variable, value: Value) {
     let values = world.parts().1;
     if values.len() <= usize::from(variable) {
         values.resize(usize::from(variable) + 1, Value::Nothing);
@@ -233,18 +233,18 @@ fn set(world: &mut impl World, variable: Variable, value: Value) {
     }
 }
 
-fn compute(world: &mut impl World, variable: Variable, operand: &Operand, how: impl Fn(f64, f64) -> f64) {
+fn compute(world: &mut impl ActionEnvironment, variable: Variable, operand: &Operand, how: impl Fn(f64, f64) -> f64) {
     let with = value_of(operand, world);
     let value = how(number(&get(world, variable)), with);
     set(world, variable, Value::Number(value));
 }
 
-fn value_of(operand: &Operand, world: &mut impl World) -> f64 {
+fn value_of(operand: &Operand, world: &mut impl ActionEnvironment) -> f64 {
     match operand {
         Operand::Number(number) => *number,
         Operand::Text(text) => text.trim().parse().unwrap_or(0.0),
         Operand::Variable(variable) => number(&get(world, *variable)),
-        Operand::Law(law) => world.draw(*law),
+        Operand::Law(law) => world.sample(*law),
     }
 }
 

@@ -18,7 +18,7 @@
 
 use strowger_message::HeaderName;
 
-use super::{Kind, Verb};
+use super::{Kind, MethodId};
 
 /// A part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +187,10 @@ impl Template {
     ///
     /// # Errors
     /// As [`compile`](Self::compile).
-    pub fn compile_with(text: &str, mut extra: impl FnMut(&str, &str) -> Option<Extra>) -> Result<Self, TemplateError> {
+    pub fn compile_with(
+        text: &str,
+        mut extra: impl FnMut(&str, &str) -> Option<KeywordExpansion>,
+    ) -> Result<Self, TemplateError> {
         let (head, body) = split(text);
         let mut parts = Parts::default();
         for (number, line) in head.iter().enumerate() {
@@ -241,7 +244,7 @@ impl Template {
     /// A keyword that is not known.
     pub fn fragment_with(
         text: &str,
-        mut extra: impl FnMut(&str, &str) -> Option<Extra>,
+        mut extra: impl FnMut(&str, &str) -> Option<KeywordExpansion>,
     ) -> Result<Self, TemplateError> {
         let mut parts = Parts::default();
         for (number, line) in text.split('\n').enumerate() {
@@ -258,14 +261,14 @@ impl Template {
 
     /// The same message, which gets lost in this share ([`share`](super::share)) of all times that it is sent.
     #[must_use]
-    pub const fn lost_in(mut self, share: u32) -> Self {
+    pub const fn with_loss(mut self, share: u32) -> Self {
         self.lost = share;
         self
     }
 
     /// How often it gets lost, as a part of 2^32.
     #[must_use]
-    pub const fn lost(&self) -> u32 {
+    pub const fn loss(&self) -> u32 {
         self.lost
     }
 
@@ -368,7 +371,7 @@ impl Template {
 
 /// What stands for a keyword that templates do not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Extra {
+pub enum KeywordExpansion {
     /// A piece.
     Piece(Piece),
     /// Text.
@@ -393,7 +396,7 @@ fn kind_of(line: &str) -> Result<Kind, String> {
     }
     let method = line.split(' ').next().unwrap_or_default();
     if line.ends_with("SIP/2.0") && !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Ok(Kind::Request(Verb::of(strowger_message::Method::from_token(method.as_bytes()))));
+        return Ok(Kind::Request(MethodId::of(strowger_message::Method::from_token(method.as_bytes()))));
     }
     Err(format!("'{line}' is neither a request line (METHOD uri SIP/2.0) nor a status line (SIP/2.0 200 OK)"))
 }
@@ -423,7 +426,11 @@ impl Parts {
         self.pieces.push(piece);
     }
 
-    fn line(&mut self, line: &str, extra: &mut impl FnMut(&str, &str) -> Option<Extra>) -> Result<(), String> {
+    fn line(
+        &mut self,
+        line: &str,
+        extra: &mut impl FnMut(&str, &str) -> Option<KeywordExpansion>,
+    ) -> Result<(), String> {
         let before = self.pieces.len();
         let length = self.text.len();
         self.values(line, extra)?;
@@ -449,7 +456,11 @@ impl Parts {
     }
 
     /// Text and keywords of one line.
-    fn values(&mut self, line: &str, extra: &mut impl FnMut(&str, &str) -> Option<Extra>) -> Result<(), String> {
+    fn values(
+        &mut self,
+        line: &str,
+        extra: &mut impl FnMut(&str, &str) -> Option<KeywordExpansion>,
+    ) -> Result<(), String> {
         let mut rest = line;
         while let Some((before, behind)) = rest.split_once('[') {
             let Some((keyword, after)) = behind.split_once(']') else { break };
@@ -469,7 +480,11 @@ impl Parts {
         Ok(())
     }
 
-    fn keyword(&mut self, text: &str, extra: &mut impl FnMut(&str, &str) -> Option<Extra>) -> Result<(), String> {
+    fn keyword(
+        &mut self,
+        text: &str,
+        extra: &mut impl FnMut(&str, &str) -> Option<KeywordExpansion>,
+    ) -> Result<(), String> {
         let (keyword, arguments) = text.split_once(' ').unwrap_or((text, ""));
         let piece = match keyword {
             "local_ip" | "media_ip" => Piece::LocalIp,
@@ -499,8 +514,8 @@ impl Parts {
             _ => match self.other_keyword(keyword) {
                 Some(piece) => piece,
                 None => match extra(keyword, arguments) {
-                    Some(Extra::Piece(piece)) => piece,
-                    Some(Extra::Text(text)) => {
+                    Some(KeywordExpansion::Piece(piece)) => piece,
+                    Some(KeywordExpansion::Text(text)) => {
                         self.push_text(text.as_bytes());
                         return Ok(());
                     }
@@ -564,7 +579,7 @@ mod tests {
              [last_X-Thing:]\n  Content-Length: [len]\n\n  v=0\n  o=x\n",
         )
         .expect("valid");
-        assert_eq!(template.kind(), Kind::Request(Verb::Invite));
+        assert_eq!(template.kind(), Kind::Request(MethodId::Invite));
         assert!(template.uses_last());
         let mut text = String::new();
         for piece in &template.pieces {

@@ -6,7 +6,7 @@
 //! and one that fails its confirmation is given up for a lower one.
 
 mod climb;
-mod places;
+mod ports;
 mod report;
 mod rule;
 #[cfg(test)]
@@ -16,21 +16,21 @@ use std::fmt;
 
 use climb::Climb;
 
-pub use places::{callees_at, comes_at};
-pub use report::{Probed, SearchReport};
+pub use ports::{callees_at, comes_at};
+pub use report::{ProbeResult, SearchReport};
 pub(crate) use report::{kept_back, processors};
-pub use rule::{Checked, Metric, Rule, RuleError};
+pub use rule::{Metric, Rule, RuleCheck, RuleError};
 
 /// What is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum SearchVariable {
     /// Sessions a second.
     Rate,
     /// Users, whose number says how many sessions there are.
     Users,
 }
 
-impl Over {
+impl SearchVariable {
     /// A value of it, for people.
     #[must_use]
     pub fn show(self, value: f64) -> String {
@@ -52,7 +52,7 @@ fn number(value: f64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// What is varied.
-    pub over: Over,
+    pub variable: SearchVariable,
     /// Where it begins (the RFC's `r`).
     pub start: f64,
     /// By what share it rises on success (`w`), above 0 and at most 1.
@@ -77,7 +77,7 @@ pub struct Settings {
 impl Settings {
     /// The RFC's own parameters, and nothing behind its algorithm.
     #[must_use]
-    pub const fn rfc7502(over: Over, start: f64) -> Self {
+    pub const fn rfc7502(over: SearchVariable, start: f64) -> Self {
         Self {
             up: 0.10,
             down: rfc7502_down(0.10),
@@ -91,9 +91,9 @@ impl Settings {
 
     /// What is usual: larger steps, then halving to a hundredth.
     #[must_use]
-    pub const fn new(over: Over, start: f64) -> Self {
+    pub const fn new(over: SearchVariable, start: f64) -> Self {
         Self {
-            over,
+            variable: over,
             start,
             up: 0.5,
             down: 0.5,
@@ -201,7 +201,7 @@ impl Verdict {
 
 /// What is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Found {
+pub struct SearchResult {
     /// How it ended.
     pub verdict: Verdict,
     /// The highest value that holds, below all that do not.
@@ -214,7 +214,7 @@ pub struct Found {
 
 /// A value that held.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct PassingValue {
     at: f64,
     times: u32,
 }
@@ -226,7 +226,7 @@ pub struct Search {
     settings: Settings,
     climb: Climb,
     /// In rising order, all below the ceiling.
-    held: Vec<Held>,
+    held: Vec<PassingValue>,
     ceiling: Option<Ceiling>,
     /// How often the value that is tried now has failed, and of those, for the generator's sake.
     failures: u32,
@@ -292,9 +292,9 @@ impl Search {
 
     /// What is known so far.
     #[must_use]
-    pub fn found(&self) -> Found {
+    pub fn result(&self) -> SearchResult {
         let best = self.held.last();
-        Found {
+        SearchResult {
             verdict: self.verdict,
             at: best.map(|held| held.at),
             times: best.map_or(0, |held| held.times),
@@ -312,7 +312,7 @@ impl Search {
         match self.held.iter_mut().find(|held| same(held.at, at)) {
             Some(held) => held.times += 1,
             None => {
-                self.held.push(Held { at, times: 1 });
+                self.held.push(PassingValue { at, times: 1 });
                 self.held.sort_by(|a, b| a.at.total_cmp(&b.at));
             }
         }
@@ -363,7 +363,7 @@ impl Search {
             return probe(self.above(best.at, self.climb.at()), Stage::Climb);
         };
         let gap = ceiling.at - best.at;
-        let least = if self.settings.over == Over::Users { 1.0 } else { 0.0 };
+        let least = if self.settings.variable == SearchVariable::Users { 1.0 } else { 0.0 };
         // Differences of fractions are not exact.
         if gap <= (precision * best.at).max(least) * (1.0 + 1e-9) {
             let verdict = if ceiling.is_generator { Verdict::GeneratorLimited } else { Verdict::Found };
@@ -387,7 +387,7 @@ impl Search {
         }
     }
 
-    fn confirm(&self, best: Held, verdict: Verdict) -> Result<Probe, Verdict> {
+    fn confirm(&self, best: PassingValue, verdict: Verdict) -> Result<Probe, Verdict> {
         if best.times >= self.settings.confirm {
             return Err(verdict);
         }
@@ -396,7 +396,7 @@ impl Search {
 
     fn lowest(&self) -> f64 {
         let lowest = self.settings.start * LOWEST;
-        if self.settings.over == Over::Users { lowest.max(1.0) } else { lowest }
+        if self.settings.variable == SearchVariable::Users { lowest.max(1.0) } else { lowest }
     }
 
     /// As [`round`](Self::round), but above what has held: where the step is short, its digits stay.
@@ -405,7 +405,7 @@ impl Search {
         if rounded > held && !same(rounded, held) {
             return rounded;
         }
-        let at = if self.settings.over == Over::Users { at.floor().max(held + 1.0) } else { at };
+        let at = if self.settings.variable == SearchVariable::Users { at.floor().max(held + 1.0) } else { at };
         at.min(self.settings.max)
     }
 
@@ -417,7 +417,7 @@ impl Search {
             None => 1.0,
             Some(precision) => 10_f64.powf((precision * at / 4.0).log10().floor()),
         };
-        let step = if self.settings.over == Over::Users { step.max(1.0) } else { step };
+        let step = if self.settings.variable == SearchVariable::Users { step.max(1.0) } else { step };
         let floor = (at / step + 1e-9).floor() * step;
         if floor > 0.0 && at < self.settings.max { floor } else { at }
     }

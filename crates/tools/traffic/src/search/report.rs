@@ -4,24 +4,24 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::{Checked, Found, Metric, Outcome, Over, Probe, Rule, Settings, Verdict};
+use super::{Metric, Outcome, Probe, Rule, RuleCheck, SearchResult, SearchVariable, Settings, Verdict};
 use crate::engine::Report;
-use crate::meter::{Answer, Times};
-use crate::metrics::main_verb;
+use crate::meter::{ResponseClass, TimeHistogram};
+use crate::metrics::main_method;
 use crate::output::percent_of;
 use crate::report::per;
 
 /// A probe, and what came of it.
 #[derive(Clone, Debug)]
-pub struct Probed {
+pub struct ProbeResult {
     /// What was tried.
     pub probe: Probe,
     /// What is varied.
-    pub over: Over,
+    pub variable: SearchVariable,
     /// What it means for the search.
     pub outcome: Outcome,
     /// What became of each rule.
-    pub checks: Vec<Checked>,
+    pub checks: Vec<RuleCheck>,
     /// Why the generator could not do what was asked.
     pub limit: Option<String>,
     /// Sessions a second that the law of arrivals said.
@@ -33,7 +33,7 @@ pub struct Probed {
     /// Those that ended as they should.
     pub carried: u64,
     /// From the main request to its 2xx.
-    pub latency: Times,
+    pub latency: TimeHistogram,
     /// The 99th percentile of that in seconds, where a request that nobody answered takes for ever; `None` where there was none.
     pub p99: Option<f64>,
     /// Processors that the server kept busy, where it was watched.
@@ -42,10 +42,10 @@ pub struct Probed {
     pub seed: u64,
 }
 
-impl Probed {
+impl ProbeResult {
     /// Judges a run by the rules.
     #[must_use]
-    pub fn judge(probe: Probe, over: Over, rules: &[Rule], report: &Report, seed: u64) -> Self {
+    pub fn judge(probe: Probe, over: SearchVariable, rules: &[Rule], report: &Report, seed: u64) -> Self {
         let phase = report.measured();
         let meter = phase.map(|phase| phase.meter().clone()).unwrap_or_default();
         let checks: Vec<_> = rules.iter().map(|rule| rule.check(&meter)).collect();
@@ -58,10 +58,10 @@ impl Probed {
             (None, false) => Outcome::Fails,
         };
         let seconds = phase.map_or(0.0, |phase| phase.elapsed.as_secs_f64());
-        let latency = main_verb(&meter).and_then(|verb| meter.answer(verb, Answer::Success)).cloned();
+        let latency = main_method(&meter).and_then(|verb| meter.answer(verb, ResponseClass::Success)).cloned();
         Self {
             probe,
-            over,
+            variable: over,
             outcome,
             checks,
             limit,
@@ -93,10 +93,10 @@ impl Probed {
 }
 
 /// The line of a probe.
-impl fmt::Display for Probed {
+impl fmt::Display for ProbeResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Probe { number, at, stage } = self.probe;
-        let value = self.over.show(at);
+        let value = self.variable.show(at);
         let outcome = outcome_name(self.outcome);
         write!(f, "{number:>3}  {:<7}  {value:>12}  {outcome:<9}  ", stage.to_string())?;
         if let Some(why) = &self.limit {
@@ -149,9 +149,9 @@ pub struct SearchReport {
     /// How it searched.
     pub settings: Settings,
     /// What was tried, in order.
-    pub probes: Vec<Probed>,
+    pub probes: Vec<ProbeResult>,
     /// What is known.
-    pub found: Found,
+    pub result: SearchResult,
     /// The workload, and where it went.
     pub workload: String,
     /// Where it went.
@@ -162,17 +162,18 @@ impl SearchReport {
     /// Everything, for machines.
     #[must_use]
     pub fn to_json(&self) -> Value {
-        let Settings { over, start, up, down, rounds, max, precision, confirm, retries, max_probes } = self.settings;
-        let Found { verdict, at, times, ceiling } = self.found;
+        let Settings { variable: over, start, up, down, rounds, max, precision, confirm, retries, max_probes } =
+            self.settings;
+        let SearchResult { verdict, at, times, ceiling } = self.result;
         json!({
-            "search": match over { Over::Rate => "rate", Over::Users => "users" },
+            "search": match over { SearchVariable::Rate => "rate", SearchVariable::Users => "users" },
             "workload": self.workload, "to": self.to,
             "rules": self.rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "verdict": verdict.as_str(), "found": at, "held_times": times,
             "too_high": ceiling.map(|ceiling| json!({ "at": ceiling.at, "is_generator": ceiling.is_generator })),
             "settings": { "start": start, "up": up, "down": down, "rounds": rounds, "max": max.is_finite().then_some(max),
                 "precision": precision, "confirm": confirm, "retries": retries, "max_probes": max_probes },
-            "probes": self.probes.iter().map(Probed::to_json).collect::<Vec<_>>(),
+            "probes": self.probes.iter().map(ProbeResult::to_json).collect::<Vec<_>>(),
         })
     }
 
@@ -181,11 +182,13 @@ impl SearchReport {
     /// # Errors
     /// The sentence, where it is none: the generator's limit was found and not the server's, nothing holds, or it was stopped.
     pub fn sentence(&self) -> Result<String, String> {
-        let over = self.settings.over;
+        let over = self.settings.variable;
         let rules = self.rules.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let Found { verdict, at, times, ceiling } = self.found;
+        let SearchResult { verdict, at, times, ceiling } = self.result;
         let held = match at {
-            Some(at) => format!("{} hold{} {rules}", over.show(at), if over == Over::Rate { "s" } else { "" }),
+            Some(at) => {
+                format!("{} hold{} {rules}", over.show(at), if over == SearchVariable::Rate { "s" } else { "" })
+            }
             None => format!("nothing that was tried holds {rules}"),
         };
         let too_high = ceiling.map(|ceiling| over.show(ceiling.at));

@@ -4,10 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::law::parse_time;
-use crate::meter::{Answer, Meter};
-use crate::metrics::main_verb;
+use crate::meter::{Meter, ResponseClass};
+use crate::metrics::main_method;
 use crate::output::percent;
-use crate::script::Verb;
+use crate::script::MethodId;
 
 /// Why a text is no rule; it names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub enum Metric {
     /// The time from a request to its 2xx that this share of them does not exceed. A request that nobody answers takes longer than any
     /// limit; one that is refused counts in the shares of calls and not here. Without a method, of the one that the
     /// workload is about.
-    Quantile(f64, Option<Verb>),
+    Quantile(f64, Option<MethodId>),
     /// The mean of that time over the requests that were answered.
-    Mean(Option<Verb>),
+    Mean(Option<MethodId>),
 }
 
 /// How it must stand to the limit.
@@ -119,7 +119,7 @@ impl Rule {
 
     /// Whether a run shows it, and what it shows. A run that shows nothing of the kind (no call, no answer) does not hold it.
     #[must_use]
-    pub fn check(&self, meter: &Meter) -> Checked {
+    pub fn check(&self, meter: &Meter) -> RuleCheck {
         let measured = self.metric.of(meter);
         let holds = measured.is_some_and(|value| match self.relation {
             Relation::Below => value < self.limit,
@@ -127,7 +127,7 @@ impl Rule {
             Relation::AtLeast => value >= self.limit,
             Relation::Above => value > self.limit,
         });
-        Checked { rule: *self, measured, holds }
+        RuleCheck { rule: *self, measured, holds }
     }
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Rule {
 
 /// What a run showed of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Checked {
+pub struct RuleCheck {
     /// The rule.
     pub rule: Rule,
     /// A share from 0 to 1, or seconds; infinite where it never came; `None` where there was nothing to look at.
@@ -154,7 +154,7 @@ pub struct Checked {
     pub holds: bool,
 }
 
-impl fmt::Display for Checked {
+impl fmt::Display for RuleCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let metric = self.rule.metric;
         match self.measured {
@@ -204,11 +204,11 @@ impl Metric {
             Self::Drops => part(began.sent - began.carried, began.sent),
             Self::Transactions => {
                 let ends = meter.transactions.sum();
-                part(ends.well, ends.all)
+                part(ends.succeeded, ends.all)
             }
-            Self::Quantile(share, verb) => quantile(meter, verb.or_else(|| main_verb(meter))?, share),
+            Self::Quantile(share, verb) => quantile(meter, verb.or_else(|| main_method(meter))?, share),
             Self::Mean(verb) => {
-                let times = meter.answer(verb.or_else(|| main_verb(meter))?, Answer::Success)?;
+                let times = meter.answer(verb.or_else(|| main_method(meter))?, ResponseClass::Success)?;
                 (times.count() > 0).then(|| times.mean().as_secs_f64())
             }
         }
@@ -235,7 +235,7 @@ impl Metric {
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |verb: Option<Verb>| verb.map(|verb| format!("({})", verb.as_str())).unwrap_or_default();
+        let of = |verb: Option<MethodId>| verb.map(|verb| format!("({})", verb.as_str())).unwrap_or_default();
         match self {
             Self::Success(None) => f.write_str("success"),
             Self::Success(Some(limit)) => write!(f, "success({limit:?})"),
@@ -249,8 +249,8 @@ impl fmt::Display for Metric {
 }
 
 /// The quantile over all requests of a method but refused ones: what nobody answers takes for ever.
-fn quantile(meter: &Meter, verb: Verb, share: f64) -> Option<f64> {
-    let answered = meter.answer(verb, Answer::Success).map_or(0, crate::meter::Times::count);
+fn quantile(meter: &Meter, verb: MethodId, share: f64) -> Option<f64> {
+    let answered = meter.answer(verb, ResponseClass::Success).map_or(0, crate::meter::TimeHistogram::count);
     let silent = meter.silent(verb);
     if answered + silent == 0 {
         return None;
@@ -261,16 +261,16 @@ fn quantile(meter: &Meter, verb: Verb, share: f64) -> Option<f64> {
         return Some(f64::INFINITY);
     }
     let share = rank / float(answered);
-    let sent = meter.answer(verb, Answer::Success)?.quantile(share);
+    let sent = meter.answer(verb, ResponseClass::Success)?.quantile(share);
     // What the generator held back is as late as a caller would have found it.
     let due = meter.from_due.get(&verb).map_or(sent, |times| times.quantile(share));
     Some(sent.max(due).as_secs_f64())
 }
 
-fn method(name: &str) -> Result<Verb, String> {
-    match Verb::ALL.into_iter().find(|verb| verb.as_str().eq_ignore_ascii_case(name)) {
-        None | Some(Verb::Other) => Err(format!("names '{name}', which is no method")),
-        Some(Verb::Ack) => Err("names ACK, which is never answered".to_owned()),
+fn method(name: &str) -> Result<MethodId, String> {
+    match MethodId::ALL.into_iter().find(|verb| verb.as_str().eq_ignore_ascii_case(name)) {
+        None | Some(MethodId::Other) => Err(format!("names '{name}', which is no method")),
+        Some(MethodId::Ack) => Err("names ACK, which is never answered".to_owned()),
         Some(verb) => Ok(verb),
     }
 }
@@ -323,19 +323,19 @@ mod tests {
         for (invite, bye) in millis {
             let (invite, bye) = (Duration::from_millis(*invite), Duration::from_millis(*bye));
             (meter.began.offered, meter.began.sent) = (meter.began.offered + 1, meter.began.sent + 1);
-            meter.on_asked(Verb::Invite);
-            meter.on_answer(Verb::Invite, 200, invite);
-            meter.on_asked(Verb::Bye);
-            meter.on_answer(Verb::Bye, 200, bye);
-            meter.transactions.add(Verb::Invite, true);
-            meter.transactions.add(Verb::Bye, true);
+            meter.on_request_sent(MethodId::Invite);
+            meter.on_answer(MethodId::Invite, 200, invite);
+            meter.on_request_sent(MethodId::Bye);
+            meter.on_answer(MethodId::Bye, 200, bye);
+            meter.transactions.add(MethodId::Invite, true);
+            meter.transactions.add(MethodId::Bye, true);
             meter.slowest.record(invite.max(bye));
             meter.began.carried += 1;
         }
         for _ in 0..lost {
             (meter.began.offered, meter.began.sent) = (meter.began.offered + 1, meter.began.sent + 1);
-            meter.on_asked(Verb::Invite);
-            meter.transactions.add(Verb::Invite, false);
+            meter.on_request_sent(MethodId::Invite);
+            meter.transactions.add(MethodId::Invite, false);
             meter.began.lost += 1;
         }
         meter
@@ -345,10 +345,10 @@ mod tests {
     fn what_the_generator_held_back_counts_as_time() {
         let mut meter = Meter::default();
         for _ in 0..100 {
-            meter.on_answer(Verb::Invite, 200, Duration::from_millis(1));
-            meter.from_due.entry(Verb::Invite).or_default().record(Duration::from_millis(21));
+            meter.on_answer(MethodId::Invite, 200, Duration::from_millis(1));
+            meter.from_due.entry(MethodId::Invite).or_default().record(Duration::from_millis(21));
         }
-        let p99 = quantile(&meter, Verb::Invite, 0.99).expect("answered");
+        let p99 = quantile(&meter, MethodId::Invite, 0.99).expect("answered");
         assert!((0.020..0.022).contains(&p99), "{p99}");
     }
 
@@ -438,8 +438,8 @@ mod tests {
     fn where_no_call_is_answered_other_methods_do_not_answer_for_it() {
         let mut meter = meter(&[], 100);
         for _ in 0..200 {
-            meter.on_asked(Verb::Register);
-            meter.on_answer(Verb::Register, 200, Duration::from_millis(1));
+            meter.on_request_sent(MethodId::Register);
+            meter.on_answer(MethodId::Register, 200, Duration::from_millis(1));
         }
         let checked = rule("p99=50ms").check(&meter);
         assert!(!checked.holds && checked.measured == Some(f64::INFINITY), "{checked}");
@@ -450,7 +450,7 @@ mod tests {
     fn what_sessions_of_before_send_is_not_waited_for() {
         let mut meter = meter(&[(5, 5); 20], 0);
         // BYEs of calls that began in the warm-up: neither they nor their answers are of what is measured.
-        (0..50).for_each(|_| meter.on_sent(Kind::Request(Verb::Bye), false));
+        (0..50).for_each(|_| meter.on_sent(Kind::Request(MethodId::Bye), false));
         assert!(rule("p99(BYE)=10ms").check(&meter).holds, "{}", rule("p99(BYE)=10ms").check(&meter));
     }
 

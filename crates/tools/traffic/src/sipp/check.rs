@@ -1,24 +1,24 @@
 //! The flow of a scenario: where each message leads, whether the end can be reached, and which requests may be open where a
 //! response is waited for.
 
-use super::Note;
-use super::read::{Item, Message, Optional, Reader, Receive, What};
-use crate::script::{Action, Check, Kind, Stop, Verb};
+use super::Diagnostic;
+use super::parse::{Item, ItemKind, Message, Optional, Reader, Receive};
+use crate::script::{Action, Check, Kind, MethodId, Stop};
 
 /// What a scenario's items lead to. The index behind the last is the end.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct FlowGraph {
     edges: Vec<Vec<usize>>,
     /// The methods that may be open before each item, as bits.
     open: Vec<u16>,
 }
 
-impl Flow {
+impl FlowGraph {
     /// Resolves all labels.
     ///
     /// # Errors
     /// A label or an index that does not exist, optional messages that nothing mandatory follows, no way to the end.
-    pub(super) fn of(reader: &Reader<'_>) -> Result<Self, Note> {
+    pub(super) fn of(reader: &Reader<'_>) -> Result<Self, Diagnostic> {
         let mut edges = Vec::with_capacity(reader.items.len());
         for index in 0..reader.items.len() {
             edges.push(leads_to(reader, index)?);
@@ -31,12 +31,12 @@ impl Flow {
     }
 
     /// The methods of the requests that may be open where `index` waits; none where nothing is known.
-    pub(super) fn open(&self, index: usize) -> Vec<Verb> {
+    pub(super) fn open(&self, index: usize) -> Vec<MethodId> {
         let open = self.open.get(index).copied().unwrap_or(0);
-        Verb::ALL.into_iter().filter(|verb| open & bit(*verb) != 0).collect()
+        MethodId::ALL.into_iter().filter(|verb| open & bit(*verb) != 0).collect()
     }
 
-    fn check_end(&self, reader: &Reader<'_>) -> Result<(), Note> {
+    fn check_end(&self, reader: &Reader<'_>) -> Result<(), Diagnostic> {
         let count = reader.items.len();
         let mut seen = vec![false; count + 1];
         let mut todo = vec![0];
@@ -54,7 +54,7 @@ impl Flow {
         let at = reader.items.get(last).map_or(0, |item| item.next.as_ref().map_or(item.at, |next| next.at));
         let what = "the scenario can never end: from here on it only runs in a circle; give the circle a way out (next with test \
                     or chance, ontimeout, or stop_call)";
-        Err(reader.source.note(at, what))
+        Err(reader.source.diagnostic(at, what))
     }
 
     /// A fixed point: what is open before an item is all that is open behind those that lead to it.
@@ -63,9 +63,9 @@ impl Flow {
         let mut todo: Vec<usize> = (0..items.len()).rev().collect();
         while let Some(index) = todo.pop() {
             let before = self.open.get(index).copied().unwrap_or(0);
-            let behind = match items.get(index).map(|item| &item.what) {
-                Some(What::Send { kind: Kind::Request(verb), .. }) if *verb != Verb::Ack => before | bit(*verb),
-                Some(What::Receive(Receive {
+            let behind = match items.get(index).map(|item| &item.kind) {
+                Some(ItemKind::Send { kind: Kind::Request(verb), .. }) if *verb != MethodId::Ack => before | bit(*verb),
+                Some(ItemKind::Receive(Receive {
                     message: Message::Response(200.., method),
                     optional: Optional::No,
                     ..
@@ -88,18 +88,18 @@ impl Flow {
     }
 }
 
-const fn bit(verb: Verb) -> u16 {
+const fn bit(verb: MethodId) -> u16 {
     1 << verb as u8
 }
 
 /// The items that may come after this one.
-fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
+fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Diagnostic> {
     let Some(item) = reader.items.get(index) else { return Ok(Vec::new()) };
     let mut edges = Vec::new();
-    if let What::Receive(Receive { timeout: Some((_, Some((label, at)))), .. }) = &item.what {
+    if let ItemKind::Receive(Receive { timeout: Some((_, Some((label, at)))), .. }) = &item.kind {
         edges.push(target(reader, label, *at)?);
     }
-    let is_optional = matches!(&item.what, What::Receive(receive) if receive.optional != Optional::No);
+    let is_optional = matches!(&item.kind, ItemKind::Receive(receive) if receive.optional != Optional::No);
     let mut falls_through = true;
     if let Some((to, at)) = item.jump {
         if to > reader.items.len() {
@@ -107,7 +107,7 @@ fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
                 "<jump value=\"{to}\">: the scenario's messages have the indices 0 to {}",
                 reader.items.len() - 1
             );
-            return Err(reader.source.note(at, what));
+            return Err(reader.source.diagnostic(at, what));
         }
         edges.push(to);
         falls_through = is_optional;
@@ -126,7 +126,7 @@ fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
 }
 
 /// The item that a label stands before.
-pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usize, Note> {
+pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usize, Diagnostic> {
     match reader.labels.get(label) {
         Some((index, _)) => Ok(*index),
         None => {
@@ -137,26 +137,26 @@ pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usiz
                 format!("has the labels {}", known.join(", "))
             };
             let what = format!("there is no <label id=\"{label}\"/>; the scenario {known}");
-            Err(reader.source.note(at, what))
+            Err(reader.source.diagnostic(at, what))
         }
     }
 }
 
 /// A call waits at optional messages for the mandatory one behind them, so there must be one.
-fn groups(reader: &Reader<'_>) -> Result<(), Note> {
+fn groups(reader: &Reader<'_>) -> Result<(), Diagnostic> {
     let mut open: Option<usize> = None;
     for item in &reader.items {
-        match &item.what {
-            What::Receive(receive) if receive.optional != Optional::No => open = Some(item.at),
-            What::Receive(_) => open = None,
+        match &item.kind {
+            ItemKind::Receive(receive) if receive.optional != Optional::No => open = Some(item.at),
+            ItemKind::Receive(_) => open = None,
             _ => {
                 if let Some(at) = open {
-                    return Err(reader.source.note(at, LONELY));
+                    return Err(reader.source.diagnostic(at, LONELY));
                 }
             }
         }
     }
-    open.map_or(Ok(()), |at| Err(reader.source.note(at, LONELY)))
+    open.map_or(Ok(()), |at| Err(reader.source.diagnostic(at, LONELY)))
 }
 
 const LONELY: &str = "an optional <recv> needs a <recv> that is not optional behind it (others that are optional may stand between); \

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::csv::Table;
 use super::keywords::{number_of_message, search};
-use super::read::{Item, Message, Reader, Receive, What};
+use super::parse::{Item, ItemKind, Message, Reader, Receive};
 use super::xml::{Attribute, Element};
-use super::{Login, Note};
+use super::{Diagnostic, Login};
 use crate::law::Law;
-use crate::script::{Action, Kind, Variable, Verb};
+use crate::script::{Action, Kind, MethodId, Variable};
 
 /// Timers that reports have.
 const MAX_TIMERS: usize = 16;
@@ -31,7 +31,7 @@ const COMMON: [&str; 12] = [
 
 /// A variable of the scenario.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct VariableState {
     pub(super) number: Variable,
     pub(super) is_set: bool,
     pub(super) read_at: Option<usize>,
@@ -66,7 +66,7 @@ impl Reader<'_> {
     pub(super) fn warn(&mut self, at: usize, what: impl Into<String>) {
         let what = what.into();
         if self.warned.insert((at, what.clone())) {
-            self.warnings.push(self.source.note(at, what));
+            self.warnings.push(self.source.diagnostic(at, what));
         }
     }
 
@@ -83,32 +83,32 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn needed<'e>(&self, element: &'e Element, name: &str) -> Result<&'e Attribute, Note> {
-        let missing = || self.source.note(element.at, format!("<{}> needs {name}=\"…\"", element.name));
+    pub(super) fn needed<'e>(&self, element: &'e Element, name: &str) -> Result<&'e Attribute, Diagnostic> {
+        let missing = || self.source.diagnostic(element.at, format!("<{}> needs {name}=\"…\"", element.name));
         element.attribute(name).ok_or_else(missing)
     }
 
-    pub(super) fn flag(&self, element: &Element, name: &str) -> Result<bool, Note> {
+    pub(super) fn flag(&self, element: &Element, name: &str) -> Result<bool, Diagnostic> {
         match element.attribute(name).map(|attribute| (attribute, attribute.value.as_str())) {
             None | Some((_, "false")) => Ok(false),
             Some((_, "true")) => Ok(true),
             Some((attribute, other)) => {
-                Err(self.source.note(attribute.at, format!("{name}=\"{other}\" is neither true nor false")))
+                Err(self.source.diagnostic(attribute.at, format!("{name}=\"{other}\" is neither true nor false")))
             }
         }
     }
 
-    pub(super) fn number(&self, attribute: &Attribute, most: f64) -> Result<f64, Note> {
+    pub(super) fn number(&self, attribute: &Attribute, most: f64) -> Result<f64, Diagnostic> {
         let number = attribute.value.trim().parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
         number.ok_or_else(|| {
             let what = format!("{}=\"{}\" is no number from 0 to {most}", attribute.name, attribute.value);
-            self.source.note(attribute.at, what)
+            self.source.diagnostic(attribute.at, what)
         })
     }
 
-    pub(super) fn law_of(&mut self, millis: f64, attribute: &Attribute) -> Result<u16, Note> {
-        let law =
-            Law::parse(&format!("{millis}ms")).map_err(|error| self.source.note(attribute.at, error.to_string()))?;
+    pub(super) fn law_of(&mut self, millis: f64, attribute: &Attribute) -> Result<u16, Diagnostic> {
+        let law = Law::parse(&format!("{millis}ms"))
+            .map_err(|error| self.source.diagnostic(attribute.at, error.to_string()))?;
         Ok(self.builder.law(law))
     }
 
@@ -131,9 +131,9 @@ impl Reader<'_> {
         known.number
     }
 
-    pub(super) fn known_variable(&mut self, name: &str) -> &mut Known {
+    pub(super) fn known_variable(&mut self, name: &str) -> &mut VariableState {
         let builder = &mut self.builder;
-        let new = || Known { number: builder.variable(), is_set: false, read_at: None };
+        let new = || VariableState { number: builder.variable(), is_set: false, read_at: None };
         self.variables.entry(name.to_owned()).or_insert_with(new)
     }
 
@@ -145,7 +145,7 @@ impl Reader<'_> {
         let variable = self.builder.variable();
         self.begin.push(Action::Assign(variable, crate::script::Operand::Number(f64::from(self.options.base_cseq))));
         for item in &mut self.items {
-            if matches!(item.what, What::Receive(Receive { message: Message::Requests(_), .. })) {
+            if matches!(item.kind, ItemKind::Receive(Receive { message: Message::Requests(_), .. })) {
                 item.actions.splice(0..0, number_of_message(variable));
             }
         }
@@ -191,12 +191,12 @@ impl Reader<'_> {
 
     /// How many branches lie between the item `target`, a request that is sent, and the next one.
     pub(super) fn branches_since(&self, target: usize) -> Option<usize> {
-        let sent = |item: &Item| match item.what {
-            What::Send { kind: Kind::Request(verb), .. } => Some(verb),
+        let sent = |item: &Item| match item.kind {
+            ItemKind::Send { kind: Kind::Request(verb), .. } => Some(verb),
             _ => None,
         };
         sent(self.items.get(target)?)?;
         let later = self.items.get(target + 1..)?.iter().filter_map(sent);
-        Some(later.filter(|verb| *verb != Verb::Cancel).count() + 1)
+        Some(later.filter(|verb| *verb != MethodId::Cancel).count() + 1)
     }
 }

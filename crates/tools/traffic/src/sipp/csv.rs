@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Note;
+use super::Diagnostic;
 
 /// Lines that `PRINTF` may promise.
 const MAX_LINES: u32 = 10_000_000;
@@ -54,9 +54,9 @@ impl Table {
     ///
     /// # Errors
     /// Where it cannot be read, or [`parse`](Self::parse) says no.
-    pub fn read(path: &Path) -> Result<Self, Note> {
+    pub fn read(path: &Path) -> Result<Self, Diagnostic> {
         let name = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|error| Note {
+        let bytes = std::fs::read(path).map_err(|error| Diagnostic {
             file: name.clone(),
             line: 1,
             column: 1,
@@ -69,8 +69,8 @@ impl Table {
     ///
     /// # Errors
     /// Where, what and the remedy.
-    pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, Note> {
-        let note = |line: usize, what: String| Note { file: name.to_owned(), line, column: 1, what };
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, Diagnostic> {
+        let note = |line: usize, what: String| Diagnostic { file: name.to_owned(), line, column: 1, what };
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         if u32::try_from(bytes.len()).is_err() {
             return Err(note(1, "injection files have at most 4 GiB".to_owned()));

@@ -1,7 +1,7 @@
 //! SIPp's distributions (of pauses and samples, their numbers in milliseconds) as laws.
 
-use super::Note;
-use super::read::Reader;
+use super::Diagnostic;
+use super::parse::Reader;
 use super::xml::Element;
 use crate::law::Law;
 
@@ -24,7 +24,7 @@ pub(super) const NAMES: [&str; 14] = [
 ];
 
 /// The law that an element's attributes say; `None` where they say none.
-pub(super) fn law(reader: &Reader<'_>, element: &Element) -> Result<Option<Law>, Note> {
+pub(super) fn law(reader: &Reader<'_>, element: &Element) -> Result<Option<Law>, Diagnostic> {
     let number = |name: &str| number(reader, element, name);
     let Some(distribution) = element.attribute("distribution") else {
         // What SIPp had before it had names.
@@ -50,37 +50,37 @@ pub(super) fn law(reader: &Reader<'_>, element: &Element) -> Result<Option<Law>,
                 "the distribution 'negbin' is not supported; distribution=\"gamma\" k=\"{n}\" theta=\"{:.3}\" has the same mean",
                 (1.0 - p) / p
             );
-            return Err(reader.source.note(distribution.at, what));
+            return Err(reader.source.diagnostic(distribution.at, what));
         }
         other => {
             let what = format!(
                 "the distribution '{other}' is not known; there are fixed, uniform, normal, lognormal, exponential, weibull, \
                  pareto and gamma"
             );
-            return Err(reader.source.note(distribution.at, what));
+            return Err(reader.source.diagnostic(distribution.at, what));
         }
     };
     made(reader, element, &text)
 }
 
-fn made(reader: &Reader<'_>, element: &Element, text: &str) -> Result<Option<Law>, Note> {
+fn made(reader: &Reader<'_>, element: &Element, text: &str) -> Result<Option<Law>, Diagnostic> {
     match Law::parse(text) {
         Ok(law) => Ok(Some(law)),
-        Err(error) => Err(reader.source.note(element.at, format!("<{}>: {error}", element.name))),
+        Err(error) => Err(reader.source.diagnostic(element.at, format!("<{}>: {error}", element.name))),
     }
 }
 
 /// A number that is not negative.
-fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Note> {
+fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Diagnostic> {
     let Some(attribute) = element.attribute(name) else {
         let what = format!("<{}> needs {name}=\"…\" for this distribution", element.name);
-        return Err(reader.source.note(element.at, what));
+        return Err(reader.source.diagnostic(element.at, what));
     };
     match attribute.value.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && (0.0..=1e12).contains(&number) => Ok(number),
         _ => {
             let what = format!("{name}=\"{}\" is no number from 0 to 10^12", attribute.value);
-            Err(reader.source.note(attribute.at, what))
+            Err(reader.source.diagnostic(attribute.at, what))
         }
     }
 }

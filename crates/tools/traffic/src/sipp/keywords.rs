@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use super::read::Reader;
-use super::{Login, Note, OWN_COLUMNS, Role, Text};
-use crate::script::{Action, Check, ClockForm, Extra, Match, Operand, Place, Regular, Template, Variable};
+use super::parse::Reader;
+use super::{Diagnostic, Login, OWN_COLUMNS, Role, Text};
+use crate::script::{
+    Action, Check, ClockForm, KeywordExpansion, Match, Operand, Place, PosixRegex, Template, Variable,
+};
 
 /// A text in the form of templates.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparedText {
     text: String,
     /// What `[x0]`, `[x1]` … stand for.
     fixed: Vec<String>,
@@ -19,14 +21,14 @@ pub(super) struct Prepared {
 
 /// Where a text stands.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
+pub(super) struct TextPosition {
     /// Its offset in the file.
     pub(super) at: usize,
     /// The index of its message in the scenario.
     pub(super) index: usize,
 }
 
-impl Prepared {
+impl PreparedText {
     /// The text as a message.
     pub(super) fn message(&self) -> Result<Template, crate::script::TemplateError> {
         Template::compile_with(&self.text, |keyword, _| self.fixed(keyword))
@@ -37,9 +39,9 @@ impl Prepared {
         Template::fragment_with(&self.text, |keyword, _| self.fixed(keyword))
     }
 
-    fn fixed(&self, keyword: &str) -> Option<Extra> {
+    fn fixed(&self, keyword: &str) -> Option<KeywordExpansion> {
         let number: usize = keyword.strip_prefix('x')?.parse().ok()?;
-        self.fixed.get(number).cloned().map(Extra::Text)
+        self.fixed.get(number).cloned().map(KeywordExpansion::Text)
     }
 
     fn keep(&mut self, keyword: &str) {
@@ -65,8 +67,8 @@ impl Prepared {
 }
 
 /// Translates the keywords of `text`.
-pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: At) -> Result<Prepared, Note> {
-    let mut out = Prepared::default();
+pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: TextPosition) -> Result<PreparedText, Diagnostic> {
+    let mut out = PreparedText::default();
     let mut rest = text;
     while let Some(found) = rest.find(['[', '\\']) {
         let (before, behind) = rest.split_at(found);
@@ -87,9 +89,9 @@ pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: At) -> Result<
         let offset = text.len() - behind.len();
         let Some((inner, after)) = bracketed(behind) else {
             let what = "a '[' has no ']' on its line; write \\x5b for a bracket that begins no keyword";
-            return Err(reader.source.note(place.at + offset, what));
+            return Err(reader.source.diagnostic(place.at + offset, what));
         };
-        keyword(reader, inner, At { at: place.at + offset, ..place }, &mut out)?;
+        keyword(reader, inner, TextPosition { at: place.at + offset, ..place }, &mut out)?;
         rest = after;
     }
     out.text.push_str(rest);
@@ -148,7 +150,12 @@ fn with_offset(text: &str) -> (&str, i32) {
     }
 }
 
-fn keyword(reader: &mut Reader<'_>, inner: &str, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn keyword(
+    reader: &mut Reader<'_>,
+    inner: &str,
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     let (word, parameters) = inner.split_once(char::is_whitespace).unwrap_or((inner, ""));
     let is_address = inner.contains(':') && inner.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
     if is_address {
@@ -217,9 +224,9 @@ fn other(
     inner: &str,
     word: &str,
     parameters: &str,
-    place: At,
-    out: &mut Prepared,
-) -> Result<(), Note> {
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     if let Some((_, value)) = reader.options.keys.iter().find(|(key, _)| key == word) {
         out.fix(value.as_str());
         return Ok(());
@@ -247,11 +254,11 @@ fn other(
             "the keyword [{inner}] is not known; -key {word} VALUE makes one of your own, and \\x5b is a bracket that begins none"
         ),
     };
-    Err(reader.source.note(place.at, what))
+    Err(reader.source.diagnostic(place.at, what))
 }
 
 /// A number of the session, with something added.
-fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut Prepared) {
+fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut PreparedText) {
     if offset == 0 {
         return out.keep(name);
     }
@@ -264,7 +271,7 @@ fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut Prepared) {
 }
 
 /// In SIPp this is the number of the last request received, before there is one the base.
-fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
+fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut PreparedText) {
     if !reader.receives_requests {
         return out.fix((i64::from(reader.options.base_cseq) + i64::from(offset)).to_string());
     }
@@ -278,7 +285,7 @@ fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
     out.variable(variable);
 }
 
-fn last_number(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
+fn last_number(reader: &mut Reader<'_>, offset: i32, out: &mut PreparedText) {
     let variable = reader.builder.variable();
     out.actions.extend(number_of_message(variable));
     if offset != 0 {
@@ -293,7 +300,7 @@ pub(super) fn number_of_message(variable: Variable) -> Option<Action> {
 }
 
 /// The address in To, as SIPp has it.
-fn last_uri(reader: &mut Reader<'_>, out: &mut Prepared) {
+fn last_uri(reader: &mut Reader<'_>, out: &mut PreparedText) {
     let (whole, variable) = (reader.builder.variable(), reader.builder.variable());
     out.actions.extend(search("<([^>]*)>", "To", vec![whole, variable]));
     out.variable(variable);
@@ -301,19 +308,19 @@ fn last_uri(reader: &mut Reader<'_>, out: &mut Prepared) {
 
 /// Searches in a field of a message.
 pub(super) fn search(pattern: &str, header: &str, into: Vec<Variable>) -> Option<Action> {
-    let pattern = Regular::compile(pattern).ok()?;
+    let pattern = PosixRegex::compile(pattern).ok()?;
     let place = Place::Header(header.to_owned());
     Some(Action::Match(Box::new(Match { pattern, place, occurrence: 1, into, check: Check::None })))
 }
 
-fn clock(reader: &mut Reader<'_>, form: ClockForm, out: &mut Prepared) {
+fn clock(reader: &mut Reader<'_>, form: ClockForm, out: &mut PreparedText) {
     let variable = reader.builder.variable();
     out.actions.push(Action::Clock { into: variable, form });
     out.variable(variable);
 }
 
 /// SIPp counts messages back, templates branches.
-fn branch(reader: &Reader<'_>, offset: i32, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn branch(reader: &Reader<'_>, offset: i32, place: TextPosition, out: &mut PreparedText) -> Result<(), Diagnostic> {
     if offset == 0 {
         out.keep("branch");
         return Ok(());
@@ -323,13 +330,19 @@ fn branch(reader: &Reader<'_>, offset: i32, place: At, out: &mut Prepared) -> Re
     let Some(branches) = target.and_then(|target| reader.branches_since(target)) else {
         let what =
             format!("[branch{offset:+}] names no request that is sent before this message; count back with [branch-N]");
-        return Err(reader.source.note(place.at, what));
+        return Err(reader.source.diagnostic(place.at, what));
     };
     out.keep(&format!("branch-{branches}"));
     Ok(())
 }
 
-fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn field(
+    reader: &mut Reader<'_>,
+    column: u16,
+    parameters: &str,
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     let file = parameter(parameters, "file");
     let table = match &file {
         None => reader.tables.first(),
@@ -340,19 +353,19 @@ fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out:
             Some(file) => format!("no injection file is called '{file}'; name it with -inf"),
             None => format!("[field{column}] needs an injection file; name it with -inf"),
         };
-        return Err(reader.source.note(place.at, what));
+        return Err(reader.source.diagnostic(place.at, what));
     };
     if column >= table.columns() {
         let what =
             format!("[field{column}]: the lines of {} have {} fields, from field0 on", table.name(), table.columns());
-        return Err(reader.source.note(place.at, what));
+        return Err(reader.source.diagnostic(place.at, what));
     }
     let is_first = reader.tables.first().is_some_and(|first| Arc::ptr_eq(first, &table));
     if table.cell(0, column).starts_with("[authentication") {
         let (name, password) = (Text::Inside(column, "username"), Text::Inside(column, "password"));
         if !is_first {
             let what = format!("{} holds [authentication …]: this works with the first -inf file only", table.name());
-            return Err(reader.source.note(place.at, what));
+            return Err(reader.source.diagnostic(place.at, what));
         }
         reader.login(Login { name, password }, place.at);
         reader.authenticates.get_or_insert(place.at);
@@ -369,7 +382,7 @@ fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out:
         Some(line) => match line.trim_matches(['[', ']']).strip_prefix('$') {
             Some(name) => Operand::Variable(reader.reads(name, place.at)),
             None => Operand::Number(line.parse::<u32>().map(f64::from).map_err(|_| {
-                reader.source.note(place.at, format!("line={line} is neither a number nor [$variable]"))
+                reader.source.diagnostic(place.at, format!("line={line} is neither a number nor [$variable]"))
             })?),
         },
     };
@@ -379,9 +392,14 @@ fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out:
     Ok(())
 }
 
-fn authentication(reader: &mut Reader<'_>, parameters: &str, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn authentication(
+    reader: &mut Reader<'_>,
+    parameters: &str,
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     let options = reader.options;
-    let read = |name: &str, otherwise: String| -> Result<Text, Note> {
+    let read = |name: &str, otherwise: String| -> Result<Text, Diagnostic> {
         let Some(value) = parameter(parameters, name) else { return Ok(Text::Fixed(otherwise)) };
         let Some(keyword) = value.strip_prefix('[').and_then(|value| value.strip_suffix(']')) else {
             return Ok(Text::Fixed(value));
@@ -394,11 +412,11 @@ fn authentication(reader: &mut Reader<'_>, parameters: &str, place: At, out: &mu
             (_, Some(column)) if !reader.tables.is_empty() => Ok(Text::Cell(column)),
             (_, Some(column)) => {
                 let what = format!("[field{column}] needs an injection file; name it with -inf");
-                Err(reader.source.note(place.at, what))
+                Err(reader.source.diagnostic(place.at, what))
             }
             _ => {
                 let what = format!("{name}=[{keyword}] is not supported; write the name, or a field of the -inf file");
-                Err(reader.source.note(place.at, what))
+                Err(reader.source.diagnostic(place.at, what))
             }
         }
     };

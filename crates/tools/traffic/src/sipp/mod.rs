@@ -15,7 +15,7 @@ mod context;
 mod csv;
 mod distribution;
 mod keywords;
-mod read;
+mod parse;
 mod xml;
 
 use std::path::Path;
@@ -28,14 +28,14 @@ pub use xml::MAX_BYTES;
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
 
-use crate::engine::Side;
+use crate::engine::SideScripts;
 use crate::law::Rng;
 use crate::population::Users;
-use crate::script::{Script, Verb};
+use crate::script::{MethodId, Script};
 
 /// A remark on a file: a warning, or why it is refused. The text names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct Diagnostic {
     /// The file.
     pub file: String,
     /// The line, from 1.
@@ -46,13 +46,13 @@ pub struct Note {
     pub what: String,
 }
 
-impl std::fmt::Display for Note {
+impl std::fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what)
     }
 }
 
-impl std::error::Error for Note {}
+impl std::error::Error for Diagnostic {}
 
 /// What SIPp's command line says beside the scenario.
 #[derive(Clone, Debug)]
@@ -128,9 +128,9 @@ pub struct Scenario {
     /// Which end it is.
     pub role: Role,
     /// The requests that begin a call, for the answering end.
-    pub answers: Vec<Verb>,
+    pub answers: Vec<MethodId>,
     /// What the file asks for and does not get.
-    pub warnings: Vec<Note>,
+    pub warnings: Vec<Diagnostic>,
     /// T1, where a `retrans` says another one than 500 ms.
     pub t1: Option<Duration>,
     /// Who `[authentication]` says we are.
@@ -163,9 +163,9 @@ impl Scenario {
     ///
     /// # Errors
     /// Why it is refused: where, what was found, and the remedy.
-    pub fn read(path: &Path, tables: &[Arc<Table>], options: &Options) -> Result<Self, Note> {
+    pub fn read(path: &Path, tables: &[Arc<Table>], options: &Options) -> Result<Self, Diagnostic> {
         let file = path.display().to_string();
-        let note = |what: String| Note { file: file.clone(), line: 1, column: 1, what };
+        let note = |what: String| Diagnostic { file: file.clone(), line: 1, column: 1, what };
         let length =
             std::fs::metadata(path).map_err(|error| note(format!("the scenario cannot be read: {error}")))?.len();
         if length > MAX_BYTES as u64 {
@@ -180,10 +180,10 @@ impl Scenario {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn compile(file: &str, bytes: &[u8], tables: &[Arc<Table>], options: &Options) -> Result<Self, Note> {
+    pub fn compile(file: &str, bytes: &[u8], tables: &[Arc<Table>], options: &Options) -> Result<Self, Diagnostic> {
         let source = xml::Source::new(file, bytes)?;
         let root = source.tree()?;
-        let mut reader = read::Reader::new(&source, options, tables);
+        let mut reader = parse::Reader::new(&source, options, tables);
         reader.scenario(&root)?;
         compile::scenario(reader, &root)
     }
@@ -215,9 +215,9 @@ impl Scenario {
 
     /// The scenario as an end of a run; where it calls, it is script 0.
     #[must_use]
-    pub fn side(&self) -> Side {
+    pub fn side(&self) -> SideScripts {
         let answers = self.answers.iter().map(|verb| (*verb, 0)).collect();
-        Side { scripts: vec![self.script.clone()].into(), answers }
+        SideScripts { scripts: vec![self.script.clone()].into(), answers }
     }
 
     /// In which order calls take the lines of the first injection file, that is, the users.

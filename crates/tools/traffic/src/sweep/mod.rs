@@ -11,11 +11,11 @@ pub use ready::await_answer;
 pub use report::{PointReport, SweepReport};
 
 use crate::engine::{PhaseReport, Report};
-use crate::meter::{Answer, Meter};
-use crate::metrics::main_verb;
+use crate::meter::{Meter, ResponseClass};
+use crate::metrics::main_method;
 use crate::report::per;
-use crate::search::{Checked, Metric, Rule, RuleError, kept_back, processors};
-use crate::statistics::{Interval, batch_means, of_independent};
+use crate::search::{Metric, Rule, RuleCheck, RuleError, kept_back, processors};
+use crate::statistics::{ConfidenceInterval, batch_means, of_independent};
 
 /// The level of confidence intervals.
 pub const LEVEL: f64 = 0.95;
@@ -94,7 +94,7 @@ pub struct Task {
 
 /// What one run showed.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct Measurement {
     /// What was counted.
     pub meter: Meter,
     /// How long it was.
@@ -109,7 +109,7 @@ pub struct Measured {
     pub bottleneck: Option<String>,
 }
 
-impl Measured {
+impl Measurement {
     /// What a report says of it, where each request of a call may take so long.
     #[must_use]
     pub fn of(report: &Report, within: Duration) -> Self {
@@ -182,7 +182,7 @@ pub struct Point {
     /// The rate that was wanted.
     pub rate: f64,
     /// The runs.
-    pub runs: Vec<Measured>,
+    pub runs: Vec<Measurement>,
     /// Calls a second that were offered.
     pub offered: Mean,
     /// Calls a second that succeeded in time, up to the last arrival. Of several runs, the confidence is by Student's t over them; of a
@@ -199,18 +199,18 @@ pub struct Point {
     /// Processors that the server kept busy.
     pub processors: Option<Mean>,
     /// The batch means of each run, where it was long enough for them.
-    pub batches: Vec<Option<Interval>>,
+    pub batches: Vec<Option<ConfidenceInterval>>,
 }
 
 impl Point {
-    fn new(rate: f64, runs: Vec<Measured>, within: Duration) -> Self {
-        let over = |of: &dyn Fn(&Measured) -> Option<f64>| {
+    fn new(rate: f64, runs: Vec<Measurement>, within: Duration) -> Self {
+        let over = |of: &dyn Fn(&Measurement) -> Option<f64>| {
             let values: Vec<f64> = runs.iter().filter_map(of).collect();
             if values.is_empty() { None } else { Some(Mean::over(&values)) }
         };
         let time = |share: Option<f64>| {
-            move |run: &Measured| {
-                let times = run.meter.answer(main_verb(&run.meter)?, Answer::Success)?;
+            move |run: &Measurement| {
+                let times = run.meter.answer(main_method(&run.meter)?, ResponseClass::Success)?;
                 let time = share.map_or_else(|| times.mean(), |share| times.quantile(share));
                 (times.count() > 0).then_some(time.as_secs_f64())
             }
@@ -262,9 +262,9 @@ pub struct Sweep {
     settings: Settings,
     points: Vec<Point>,
     /// The runs of the rate that is being run.
-    runs: Vec<Measured>,
+    runs: Vec<Measurement>,
     number: u32,
-    ended_by: Option<Checked>,
+    ended_by: Option<RuleCheck>,
 }
 
 impl Sweep {
@@ -286,7 +286,7 @@ impl Sweep {
     }
 
     /// What came of [`next_task`](Self::next_task). The rate's point, where this was the last of its repeats.
-    pub fn handle_measured(&mut self, measured: Measured) -> Option<&Point> {
+    pub fn handle_measurement(&mut self, measured: Measurement) -> Option<&Point> {
         let task = self.next_task()?;
         self.number = task.number;
         self.runs.push(measured);
@@ -325,7 +325,7 @@ impl Sweep {
 
     /// The condition that ended it.
     #[must_use]
-    pub const fn ended_by(&self) -> Option<Checked> {
+    pub const fn ended_by(&self) -> Option<RuleCheck> {
         self.ended_by
     }
 }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::{Known, Parameter, Parameters, Workload, WorkloadError, users};
+use super::{NamedWorkload, Parameter, Parameters, Workload, WorkloadError, users};
 use crate::engine::{Avalanche, FlowRecovery};
 use crate::law::{Law, parse_time};
 
 /// How long it is waited at most that all are registered, where nobody says otherwise.
 const MEASURED: Duration = Duration::from_secs(3_600);
 
-pub(super) const KNOWN: Known = Known {
+pub(super) const KNOWN: NamedWorkload = NamedWorkload {
     name: "avalanche",
     about: "phones that all register at once after a power cut, and try again as RFC 5626 (4.5) says until they have",
     paper: "",

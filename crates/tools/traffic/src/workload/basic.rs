@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{CallTimes, Parameter, Parameters, Workload, WorkloadError, callee, caller, faults, registering};
 use crate::engine::Mix;
 use crate::law::Law;
-use crate::script::Verb;
+use crate::script::MethodId;
 
 /// Of proxy-200.
 pub(super) const TIMES: &[Parameter] = &[
@@ -20,7 +20,7 @@ pub(super) const TIMES: &[Parameter] = &[
 pub(super) const FAULTS: &[Parameter] = &[faults::FAULTS, faults::NO_ANSWER_RING];
 
 pub(super) fn proxy_200(parameters: &Parameters) -> Result<Workload, WorkloadError> {
-    let law = |name| parameters.law_if_any(name);
+    let law = |name| parameters.optional_law(name);
     let times = CallTimes { ring: law("ring")?, hold: law("hold")?, reaction: law("reaction")? };
     faults::add(parameters, answered(&times)?, &times)
 }
@@ -41,7 +41,7 @@ pub(super) fn answered(times: &CallTimes) -> Result<Workload, WorkloadError> {
         callers: vec![caller(times)?],
         mix: Mix::One(0),
         callees: vec![callee(times)?, registering()?],
-        answers: vec![(Verb::Invite, 0)],
+        answers: vec![(MethodId::Invite, 0)],
         registering: Some(1),
         ..Workload::empty()
     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::law::Law;
-use crate::script::{Ending, Mark, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
 /// The pauses of a call; none where there is no law.
 #[derive(Clone, Debug, Default)]
@@ -20,7 +20,7 @@ pub struct CallTimes {
 const CALLEE: &str = "sip:[callee]@[domain]";
 
 /// What is waited for.
-pub(super) type Expected = (Pattern, Takes, Option<Mark>);
+pub(super) type Expected = (Pattern, Extract, Option<Label>);
 
 /// 64·T1, and a second for the way.
 pub(super) const BYE_AT_LAST: Duration = Duration::from_secs(33);
@@ -139,11 +139,11 @@ pub fn caller(times: &CallTimes) -> Result<Script, ScriptError> {
 /// As [`caller`], to another URI than the callee's address of record.
 pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("caller");
-    let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
+    let (again, answered, challenged) = (script.label(), script.label(), script.label());
     let to = |text: &str| text.replace(CALLEE, uri);
-    script.place(again).send(&to(INVITE)).wait(&answers((answered, challenged), &[]));
-    script.place(challenged).send(&to(ACK_TO_FAILURE)).jump(again);
-    script.place(answered);
+    script.place_label(again).send(&to(INVITE)).wait(&answers((answered, challenged), &[]));
+    script.place_label(challenged).send(&to(ACK_TO_FAILURE)).jump(again);
+    script.place_label(answered);
     pause(&mut script, times.reaction.as_ref());
     script.send(ACK);
     hold(&mut script, times);
@@ -162,20 +162,20 @@ pub(super) fn call(script: &mut ScriptBuilder, times: &CallTimes) {
 
 /// An INVITE, until its 2xx; challenges are answered. What is waited for besides is `others`.
 pub(super) fn invite(script: &mut ScriptBuilder, others: &[Expected]) {
-    let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&answers((answered, challenged), others));
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
-    script.place(answered);
+    let (again, answered, challenged) = (script.label(), script.label(), script.label());
+    script.place_label(again).send(INVITE).wait(&answers((answered, challenged), others));
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(answered);
 }
 
 /// What may answer an INVITE, besides `others`.
-fn answers((answered, challenged): (Mark, Mark), others: &[Expected]) -> Vec<Expected> {
+fn answers((answered, challenged): (Label, Label), others: &[Expected]) -> Vec<Expected> {
     let mut all = others.to_vec();
     all.extend_from_slice(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::DIALOG, Some(answered)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ]);
     all
 }
@@ -198,14 +198,14 @@ pub(super) fn bye(script: &mut ScriptBuilder) {
 
 /// A request that is no INVITE, until its 2xx; challenges are answered.
 pub(super) fn transaction(script: &mut ScriptBuilder, request: &str) {
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(request).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(request).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place(done);
+    script.place_label(done);
 }
 
 /// Who is called: 180, 200, and 200 to the BYE.
@@ -214,15 +214,15 @@ pub(super) fn transaction(script: &mut ScriptBuilder, request: &str) {
 /// Never.
 pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee");
-    let (acknowledged, ended, lost) = (script.mark(), script.mark(), script.mark());
+    let (acknowledged, ended, lost) = (script.label(), script.label(), script.label());
     answer(&mut script, times);
     script.wait(&[
-        (Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged)),
+        (Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(acknowledged)),
         // An ACK may be lost or late.
-        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+        (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended)),
     ]);
-    let bye = [(Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended))];
-    script.place(acknowledged);
+    let bye = [(Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended))];
+    script.place_label(acknowledged);
     match times.hold {
         Some(_) => script.wait(&bye),
         None => {
@@ -231,8 +231,8 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
             script.wait_with(&bye, Some((limit, lost)))
         }
     };
-    script.place(lost).end(Ending::Lost);
-    script.place(ended);
+    script.place_label(lost).end(Ending::Lost);
+    script.place_label(ended);
     pause(&mut script, times.reaction.as_ref());
     script.send(OK).end(Ending::Carried);
     script.build()
@@ -240,9 +240,9 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
 
 /// 180, and 200 after the ring time.
 pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
-    let invited = script.mark();
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited);
+    let invited = script.label();
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited))]);
+    script.place_label(invited);
     pause(script, times.reaction.as_ref());
     script.send(RINGING);
     pause(script, times.ring.as_ref());

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::engine::{Mix, Weighted};
 use crate::law::Law;
-use crate::script::{Ending, Mark, Pattern, Script, ScriptBuilder, ScriptError, Takes, Template, Verb};
+use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError, Template};
 
 use super::calls::{self, ACK, ACK_TO_FAILURE, CANCEL, CallTimes, RINGING};
 use super::{Parameter, Parameters, Workload, WorkloadError};
@@ -122,7 +122,7 @@ impl Workload {
             weights.push((number_of(&self.callers), *share));
             self.callers.push(caller_of(*fault, times, ring)?);
             if let Some(callee) = callee_of(*fault, times)? {
-                self.answers.push((Verb::Invite, number_of(&self.callees)));
+                self.answers.push((MethodId::Invite, number_of(&self.callees)));
                 self.callees.push(callee);
             }
         }
@@ -203,76 +203,76 @@ fn callee_of(fault: Fault, times: &CallTimes) -> Result<Option<Script>, ScriptEr
 }
 
 fn lost_ack(script: &mut ScriptBuilder, times: &CallTimes) {
-    let never = script.mark();
+    let never = script.label();
     calls::invite(script, &[]);
     script.pause(Law::constant(ACK_DELAY)).chance(NEVER_ACKED, never).send(ACK);
     calls::hold(script, times);
-    script.place(never);
+    script.place_label(never);
     calls::bye(script);
 }
 
 fn late_cancel(script: &mut ScriptBuilder, times: &CallTimes) {
-    let (ringing, cancel, done, hang_up) = (script.mark(), script.mark(), script.mark(), script.mark());
-    calls::invite(script, &[(Pattern::status(180), Takes::NOTHING, Some(ringing))]);
+    let (ringing, cancel, done, hang_up) = (script.label(), script.label(), script.label(), script.label());
+    calls::invite(script, &[(Pattern::status(180), Extract::NOTHING, Some(ringing))]);
     // The 200 came first, or without any 180: the CANCEL is too late altogether.
     script
-        .place(hang_up)
+        .place_label(hang_up)
         .send(CANCEL)
         .send(ACK)
-        .wait(&[(CANCEL_PROVISIONAL, Takes::NOTHING, None), (CANCEL_ANSWERED, Takes::NOTHING, Some(done))]);
-    script.place(done);
-    let end = script.mark();
+        .wait(&[(CANCEL_PROVISIONAL, Extract::NOTHING, None), (CANCEL_ANSWERED, Extract::NOTHING, Some(done))]);
+    script.place_label(done);
+    let end = script.label();
     calls::bye(script);
     script.jump(end);
-    script.place(ringing);
+    script.place_label(ringing);
     if let Some(ring) = &times.ring {
         // The callee answers about then.
         let ring = script.law(ring.clone());
         script.wait_with(
-            &[(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(hang_up))],
+            &[(Pattern::PROVISIONAL, Extract::NOTHING, None), (Pattern::SUCCESS, Extract::DIALOG, Some(hang_up))],
             Some((ring, cancel)),
         );
     }
-    script.place(cancel);
+    script.place_label(cancel);
     cancelled(script);
-    script.place(end);
+    script.place_label(end);
 }
 
 fn no_answer(script: &mut ScriptBuilder, ring: &Law) {
-    let (ringing, cancel, given_up, end) = (script.mark(), script.mark(), script.mark(), script.mark());
+    let (ringing, cancel, given_up, end) = (script.label(), script.label(), script.label(), script.label());
     script.class(NO_ANSWER_CLASS);
-    let ended = |mark| [408, 480].map(|status| (Pattern::status(status), Takes::NOTHING, Some(mark)));
-    let ringing_or_ended = [&[(Pattern::status(180), Takes::NOTHING, Some(ringing))], &ended(given_up)[..]].concat();
+    let ended = |mark| [408, 480].map(|status| (Pattern::status(status), Extract::NOTHING, Some(mark)));
+    let ringing_or_ended = [&[(Pattern::status(180), Extract::NOTHING, Some(ringing))], &ended(given_up)[..]].concat();
     calls::invite(script, &ringing_or_ended);
     // Somebody else's callee answers all the same.
-    let answered = script.mark();
-    script.place(answered).send(ACK);
+    let answered = script.label();
+    script.place_label(answered).send(ACK);
     calls::bye(script);
     script.jump(end);
-    script.place(ringing);
+    script.place_label(ringing);
     let ring = script.law(ring.clone());
     let mut awaited =
-        vec![(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(answered))];
+        vec![(Pattern::PROVISIONAL, Extract::NOTHING, None), (Pattern::SUCCESS, Extract::DIALOG, Some(answered))];
     awaited.extend(ended(given_up));
     script.wait_with(&awaited, Some((ring, cancel)));
-    script.place(given_up).send(ACK_TO_FAILURE).jump(end);
-    script.place(cancel);
+    script.place_label(given_up).send(ACK_TO_FAILURE).jump(end);
+    script.place_label(cancel);
     cancelled(script);
-    script.place(end);
+    script.place_label(end);
 }
 
 fn garbage(script: &mut ScriptBuilder, times: &CallTimes) {
-    let sent = script.mark();
+    let sent = script.label();
     for (index, bytes) in GARBAGE.iter().enumerate() {
-        let next = script.mark();
+        let next = script.label();
         #[expect(clippy::cast_precision_loss, reason = "a small table")]
         let left = (GARBAGE.len() - index) as f64;
         // Each is as likely as the others.
         script.chance(1.0 - 1.0 / left, next);
         let template = script.template(Template::garbage(bytes));
-        script.send_template(template, false).jump(sent).place(next);
+        script.send_template(template, false).jump(sent).place_label(next);
     }
-    script.place(sent);
+    script.place_label(sent);
     calls::call(script, times);
 }
 
@@ -284,61 +284,61 @@ fn no_bye(script: &mut ScriptBuilder, times: &CallTimes) {
 }
 
 const fn to_invite(low: u16, high: u16) -> Pattern {
-    Pattern::Response { low, high, method: Some(Verb::Invite) }
+    Pattern::Response { low, high, method: Some(MethodId::Invite) }
 }
 
-const CANCEL_PROVISIONAL: Pattern = Pattern::Response { low: 100, high: 199, method: Some(Verb::Cancel) };
-const CANCEL_ANSWERED: Pattern = Pattern::Response { low: 200, high: 699, method: Some(Verb::Cancel) };
+const CANCEL_PROVISIONAL: Pattern = Pattern::Response { low: 100, high: 199, method: Some(MethodId::Cancel) };
+const CANCEL_ANSWERED: Pattern = Pattern::Response { low: 200, high: 699, method: Some(MethodId::Cancel) };
 
 /// Cancels the INVITE; if its 200 is on the way already, the call is acknowledged and ended.
 pub(super) fn cancelled(script: &mut ScriptBuilder) {
-    let (confirmed, refused, too_late) = (script.mark(), script.mark(), script.mark());
-    let (acknowledge, refuse, hang_up, end) = (script.mark(), script.mark(), script.mark(), script.mark());
-    let ended = |answered: Mark, refused: Mark| {
+    let (confirmed, refused, too_late) = (script.label(), script.label(), script.label());
+    let (acknowledge, refuse, hang_up, end) = (script.label(), script.label(), script.label(), script.label());
+    let ended = |answered: Label, refused: Label| {
         vec![
-            (Pattern::PROVISIONAL, Takes::NOTHING, None),
-            (to_invite(200, 299), Takes::DIALOG, Some(answered)),
-            (to_invite(487, 487), Takes::NOTHING, Some(refused)),
-            (to_invite(408, 408), Takes::NOTHING, Some(refused)),
-            (to_invite(480, 480), Takes::NOTHING, Some(refused)),
+            (Pattern::PROVISIONAL, Extract::NOTHING, None),
+            (to_invite(200, 299), Extract::DIALOG, Some(answered)),
+            (to_invite(487, 487), Extract::NOTHING, Some(refused)),
+            (to_invite(408, 408), Extract::NOTHING, Some(refused)),
+            (to_invite(480, 480), Extract::NOTHING, Some(refused)),
         ]
     };
     // The CANCEL's own answer comes before the INVITE's, or behind it.
     let mut awaited = ended(too_late, refused);
-    awaited.push((CANCEL_ANSWERED, Takes::NOTHING, Some(confirmed)));
+    awaited.push((CANCEL_ANSWERED, Extract::NOTHING, Some(confirmed)));
     script.send(CANCEL).wait(&awaited);
     let cancel_answered = |to| [CANCEL_PROVISIONAL, CANCEL_ANSWERED].into_iter().zip([None, Some(to)]);
-    let awaiting = |to| cancel_answered(to).map(|(what, to)| (what, Takes::NOTHING, to)).collect::<Vec<_>>();
-    script.place(too_late).send(ACK).wait(&awaiting(hang_up));
-    script.place(refused).send(ACK_TO_FAILURE).wait(&awaiting(end));
-    script.place(confirmed).wait(&ended(acknowledge, refuse));
-    script.place(refuse).send(ACK_TO_FAILURE).jump(end);
-    script.place(acknowledge).send(ACK);
-    script.place(hang_up);
+    let awaiting = |to| cancel_answered(to).map(|(what, to)| (what, Extract::NOTHING, to)).collect::<Vec<_>>();
+    script.place_label(too_late).send(ACK).wait(&awaiting(hang_up));
+    script.place_label(refused).send(ACK_TO_FAILURE).wait(&awaiting(end));
+    script.place_label(confirmed).wait(&ended(acknowledge, refuse));
+    script.place_label(refuse).send(ACK_TO_FAILURE).jump(end);
+    script.place_label(acknowledge).send(ACK);
+    script.place_label(hang_up);
     calls::bye(script);
-    script.place(end);
+    script.place_label(end);
 }
 
 /// Rings until it is cancelled.
 fn ringing_callee() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee: no-answer");
-    let (invited, lost) = (script.mark(), script.mark());
+    let (invited, lost) = (script.label(), script.label());
     script.class(NO_ANSWER_CLASS).ends_cancelled();
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited).send(RINGING);
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited))]);
+    script.place_label(invited).send(RINGING);
     let limit = script.law(Law::constant(RINGS_AT_LAST));
     script.wait_with(&[], Some((limit, lost)));
-    script.place(lost).end(Ending::Lost);
+    script.place_label(lost).end(Ending::Lost);
     script.build()
 }
 
 /// Answers, and is gone once the ACK has come.
 fn silent_callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee: no-bye");
-    let acknowledged = script.mark();
+    let acknowledged = script.label();
     script.class(NO_BYE_CLASS);
     calls::answer(&mut script, times);
-    script.wait(&[(Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged))]);
-    script.place(acknowledged).end(Ending::Carried);
+    script.wait(&[(Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(acknowledged))]);
+    script.place_label(acknowledged).end(Ending::Carried);
     script.build()
 }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use crate::engine::{Mix, Weighted};
 use crate::law::Law;
 use crate::script::{
-    Action, Condition, Ending, Mark, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError, Takes, Variable, Verb,
+    Action, Condition, Ending, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
+    Variable,
 };
 
 use super::calls::{self, ACK, ANSWERED, CallTimes, OK, RINGING, registering};
@@ -104,7 +105,7 @@ pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadErro
         from_callee: parameters.share("from-callee")?,
     };
     let times =
-        CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")?, reaction: None };
+        CallTimes { ring: parameters.optional_law("ring")?, hold: parameters.optional_law("hold")?, reaction: None };
     faults::add(parameters, Workload::mid_call(&times, &mid)?, &times)
 }
 
@@ -123,7 +124,7 @@ impl Workload {
             callers: vec![sending_caller(times, mid)?, answering_caller()?],
             mix,
             callees: vec![answering_callee(times)?, sending_callee(times, mid)?, registering()?],
-            answers: vec![(Verb::Invite, 0), (Verb::Invite, 1)],
+            answers: vec![(MethodId::Invite, 0), (MethodId::Invite, 1)],
             registering: Some(2),
             ..Self::empty()
         })
@@ -145,7 +146,7 @@ fn sending_caller(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
 fn answering_caller() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee sends");
     script.class(CALLEE_CLASS);
-    let seen = Seen::new(&mut script);
+    let seen = AnswerState::new(&mut script);
     script.act(&[seen.begin()]);
     calls::invite(&mut script, &[]);
     script.send(ACK);
@@ -155,7 +156,7 @@ fn answering_caller() -> Result<Script, ScriptError> {
 
 fn answering_callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee");
-    let seen = Seen::new(&mut script);
+    let seen = AnswerState::new(&mut script);
     calls::answer(&mut script, times);
     script.act(&[seen.begin()]);
     seen.answer_until_bye(&mut script);
@@ -164,7 +165,7 @@ fn answering_callee(times: &CallTimes) -> Result<Script, ScriptError> {
 
 fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee sends");
-    let (acknowledged, ended, invited) = (script.mark(), script.mark(), script.mark());
+    let (acknowledged, ended, invited) = (script.label(), script.label(), script.label());
     script.class(CALLEE_CLASS);
     let (own, call_id) = (script.variable(), script.variable());
     let find = |name: &str, after: &str, before: &str, into| Action::Find {
@@ -174,24 +175,24 @@ fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
         into,
         must: true,
     };
-    let invite = (Pattern::Request(Verb::Invite), Takes::DIALOG, Some(invited));
+    let invite = (Pattern::Request(MethodId::Invite), Extract::DIALOG, Some(invited));
     script.wait(&[invite]).on_last_expect(&[find("To", "<", ">", own), find("Call-ID", "", "", call_id)]);
-    script.place(invited).send(RINGING);
+    script.place_label(invited).send(RINGING);
     if let Some(ring) = &times.ring {
         script.pause(ring.clone());
     }
     script.send(ANSWERED).wait(&[
-        (Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged)),
-        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+        (Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(acknowledged)),
+        (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended)),
     ]);
-    script.place(acknowledged);
+    script.place_label(acknowledged);
     let from = format!("<[${own}]>;tag=[local_tag]");
     let party = Party { from: &from, call_id: &format!("[${call_id}]"), user: "" };
     party.requests(&mut script, mid);
     calls::hold(&mut script, times);
     calls::transaction(&mut script, &party.request("BYE", "", None));
     script.end(Ending::Carried);
-    script.place(ended).send(OK).end(Ending::Carried);
+    script.place_label(ended).send(OK).end(Ending::Carried);
     script.build()
 }
 
@@ -239,15 +240,15 @@ impl Party<'_> {
 
     /// A re-INVITE and its ACK; challenges are answered.
     fn reinvite(&self, script: &mut ScriptBuilder, offer: &str) {
-        let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
-        script.place(again).send(&self.request("INVITE", "", Some(("application/sdp", offer)))).wait(&[
-            (Pattern::PROVISIONAL, Takes::NOTHING, None),
-            (Pattern::SUCCESS, Takes::NOTHING, Some(answered)),
-            (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-            (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        let (again, answered, challenged) = (script.label(), script.label(), script.label());
+        script.place_label(again).send(&self.request("INVITE", "", Some(("application/sdp", offer)))).wait(&[
+            (Pattern::PROVISIONAL, Extract::NOTHING, None),
+            (Pattern::SUCCESS, Extract::NOTHING, Some(answered)),
+            (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+            (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
         ]);
-        script.place(challenged).send(&self.request("ACK", "", None)).jump(again);
-        script.place(answered).send(&self.request("ACK", "", None));
+        script.place_label(challenged).send(&self.request("ACK", "", None)).jump(again);
+        script.place_label(answered).send(&self.request("ACK", "", None));
     }
 
     fn request(&self, method: &str, more: &str, body: Option<(&str, &str)>) -> String {
@@ -275,7 +276,7 @@ fn sdp(version: &str, direction: &str) -> String {
 
 /// What who only answers remembers.
 #[derive(Clone, Copy)]
-struct Seen {
+struct AnswerState {
     /// The version of its session description.
     version: Variable,
     /// What stands behind `a=send` in the last offer.
@@ -284,7 +285,7 @@ struct Seen {
     session: Variable,
 }
 
-impl Seen {
+impl AnswerState {
     fn new(script: &mut ScriptBuilder) -> Self {
         Self { version: script.variable(), direction: script.variable(), session: script.variable() }
     }
@@ -296,29 +297,29 @@ impl Seen {
 
     /// Answers what comes until the BYE, and ends the session.
     fn answer_until_bye(self, script: &mut ScriptBuilder) {
-        let (idle, ended, lost) = (script.mark(), script.mark(), script.mark());
-        let (invited, updated, informed) = (script.mark(), script.mark(), script.mark());
+        let (idle, ended, lost) = (script.label(), script.label(), script.label());
+        let (invited, updated, informed) = (script.label(), script.label(), script.label());
         let silence = script.law(Law::constant(SILENCE));
-        script.place(idle).wait_with(
+        script.place_label(idle).wait_with(
             &[
                 // The 200 is repeated until it comes, whatever else comes before it.
-                (Pattern::Request(Verb::Ack), Takes::NOTHING, None),
-                (Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited)),
-                (Pattern::Request(Verb::Update), Takes::NOTHING, Some(updated)),
-                (Pattern::Request(Verb::Info), Takes::NOTHING, Some(informed)),
-                (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+                (Pattern::Request(MethodId::Ack), Extract::NOTHING, None),
+                (Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited)),
+                (Pattern::Request(MethodId::Update), Extract::NOTHING, Some(updated)),
+                (Pattern::Request(MethodId::Info), Extract::NOTHING, Some(informed)),
+                (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended)),
             ],
             Some((silence, lost)),
         );
-        script.place(lost).end(Ending::Lost);
-        script.place(informed).send(OK).jump(idle);
+        script.place_label(lost).end(Ending::Lost);
+        script.place_label(informed).send(OK).jump(idle);
         self.answer_update(script, updated, idle);
         self.answer_invite(script, invited, idle);
-        script.place(ended).send(OK).end(Ending::Carried);
+        script.place_label(ended).send(OK).end(Ending::Carried);
     }
 
-    fn answer_update(self, script: &mut ScriptBuilder, updated: Mark, idle: Mark) {
-        let refreshed = script.mark();
+    fn answer_update(self, script: &mut ScriptBuilder, updated: Label, idle: Label) {
+        let refreshed = script.label();
         let find = Action::Find {
             place: Place::Header("Session-Expires".to_owned()),
             after: String::new(),
@@ -326,19 +327,19 @@ impl Seen {
             into: self.session,
             must: false,
         };
-        script.place(updated).act(&[find]).when(Condition::Set(self.session), refreshed);
+        script.place_label(updated).act(&[find]).when(Condition::Set(self.session), refreshed);
         script.act(&[self.next_version()]).send(&self.answer("sendrecv")).jump(idle);
         //= rfc4028#9
         // The answer says the interval and who refreshes; Require: timer where that is who sent the request.
         let more = format!("Require: timer\nSession-Expires: [${}]\n", self.session);
-        script.place(refreshed).send(&format!(
+        script.place_label(refreshed).send(&format!(
             "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local];transport=[transport]>\n{more}Content-Length: 0\n"
         ));
         script.jump(idle);
     }
 
-    fn answer_invite(self, script: &mut ScriptBuilder, invited: Mark, idle: Mark) {
-        let (held, answered) = (script.mark(), script.mark());
+    fn answer_invite(self, script: &mut ScriptBuilder, invited: Label, idle: Label) {
+        let (held, answered) = (script.label(), script.label());
         let find = Action::Find {
             place: Place::Body,
             after: "a=send".to_owned(),
@@ -346,13 +347,13 @@ impl Seen {
             into: self.direction,
             must: false,
         };
-        script.place(invited).act(&[find, self.next_version()]);
+        script.place_label(invited).act(&[find, self.next_version()]);
         script.when(Condition::Is(self.direction, "only".to_owned()), held);
         script.send(&self.answer("sendrecv")).jump(answered);
         //= rfc3264#6.1
         // Who is told that nothing of its own is wanted may only receive.
-        script.place(held).send(&self.answer("recvonly"));
-        script.place(answered).jump(idle);
+        script.place_label(held).send(&self.answer("recvonly"));
+        script.place_label(answered).jump(idle);
     }
 
     const fn next_version(self) -> Action {

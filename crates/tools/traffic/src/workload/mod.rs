@@ -16,13 +16,13 @@ use std::time::Duration;
 
 pub use calls::{CallTimes, callee, caller, registering, unregistering};
 pub use faults::{Fault, Faults};
-pub use messaging::{Publishing, Subscribing};
+pub use messaging::{PublishParameters, SubscribeParameters};
 pub use mid_call::{MidCall, MidCallRequest};
 pub use parameters::{Parameter, Parameters, WorkloadError};
 pub use users::CONFORMING;
 
-use crate::engine::{Avalanche, Habit, Mix};
-use crate::script::{Script, Verb};
+use crate::engine::{Activity, Avalanche, Mix};
+use crate::script::{MethodId, Script};
 
 /// What both ends of a run do.
 #[derive(Clone, Debug)]
@@ -36,13 +36,13 @@ pub struct Workload {
     /// The callee's scripts.
     pub callees: Vec<Script>,
     /// Which of them answers which request; of several for one method, that of the caller's [`Script::class`].
-    pub answers: Vec<(Verb, u16)>,
+    pub answers: Vec<(MethodId, u16)>,
     /// The script of [`callees`](Self::callees) by which callees register before the run, where they must.
     pub registering: Option<u16>,
     /// Where the callee in this process must listen, because requests name its address.
     pub listen: Option<SocketAddr>,
     /// What users do again and again, instead of arrivals.
-    pub habits: Vec<Habit>,
+    pub activities: Vec<Activity>,
     /// Phones that register after a power cut, instead of arrivals.
     pub avalanche: Option<Avalanche>,
     /// How long it is measured where nobody says otherwise, and what is not counted before; times of the model.
@@ -57,7 +57,7 @@ pub struct Workload {
 
 /// A workload that is known by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct NamedWorkload {
     /// Its name.
     pub name: &'static str,
     /// What it is, in a sentence.
@@ -73,7 +73,7 @@ pub struct Known {
 }
 
 /// All of them.
-pub const WORKLOADS: &[Known] = &[
+pub const WORKLOADS: &[NamedWorkload] = &[
     known("proxy-200", "calls: INVITE, 180, 200, ACK, BYE, 200", "", basic::TIMES, basic::proxy_200),
     known("baseline", "the same with 250 ms of ringing and of talk", "", basic::FAULTS, basic::baseline),
     known("registration", "one REGISTER a session, of the users in turn", "", &[], basic::registration),
@@ -119,11 +119,11 @@ const fn known(
     paper: &'static str,
     parameters: &'static [Parameter],
     make: fn(&Parameters) -> Result<Workload, WorkloadError>,
-) -> Known {
-    Known { name, about, paper, parameters, make, is_model: false }
+) -> NamedWorkload {
+    NamedWorkload { name, about, paper, parameters, make, is_model: false }
 }
 
-impl Known {
+impl NamedWorkload {
     /// The workload of this name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
@@ -134,7 +134,7 @@ impl Known {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub fn make(&self, parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    pub fn build(&self, parameters: &Parameters) -> Result<Workload, WorkloadError> {
         let named = |error: WorkloadError| WorkloadError(format!("{}: {error}", self.name));
         let workload = (self.make)(parameters).map_err(named)?;
         let mut declared = parameters.declared();
@@ -155,7 +155,7 @@ impl Workload {
             answers: Vec::new(),
             registering: None,
             listen: None,
-            habits: Vec::new(),
+            activities: Vec::new(),
             avalanche: None,
             time: None,
             warm_up: Duration::ZERO,
@@ -169,7 +169,7 @@ impl Workload {
     /// # Errors
     /// Never for the built-in ones.
     pub fn by_name(name: &str) -> Result<Option<Self>, WorkloadError> {
-        Known::find(name).map(|known| known.make(&Parameters::new(known.parameters))).transpose()
+        NamedWorkload::find(name).map(|known| known.build(&Parameters::new(known.parameters))).transpose()
     }
 
     /// What `--workload` says: a name, or several with weights, `proxy-200:70,registration:30`; with values of parameters,

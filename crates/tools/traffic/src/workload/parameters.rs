@@ -123,7 +123,7 @@ impl Parameters {
     ///
     /// # Errors
     /// As [`law`](Self::law).
-    pub fn law_if_any(&self, name: &str) -> Result<Option<Law>, WorkloadError> {
+    pub fn optional_law(&self, name: &str) -> Result<Option<Law>, WorkloadError> {
         if matches!(self.text(name)?, "" | "none" | "0" | "0s" | "0ms") { Ok(None) } else { self.law(name).map(Some) }
     }
 
@@ -201,7 +201,7 @@ mod tests {
     fn values_are_read_and_said() {
         let mut parameters = Parameters::new(KNOWN);
         assert_eq!(parameters.share("lost"), Ok(0.05));
-        assert!(parameters.law_if_any("ring").expect("none").is_none());
+        assert!(parameters.optional_law("ring").expect("none").is_none());
         assert_eq!(
             parameters.declared(),
             [("lost".to_owned(), "5% (ours)".to_owned()), ("ring".to_owned(), "none (ours)".to_owned()),]

@@ -18,14 +18,14 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
 use super::calls::{self, ACK_TO_FAILURE, CallTimes, INVITE, registering};
 use super::{Parameter, Parameters, Workload, WorkloadError, callee};
 
 /// A test of SIPstone.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Part {
+pub struct SipstoneTest {
     /// What SIPstone calls it.
     pub name: &'static str,
     /// Our workload.
@@ -46,18 +46,18 @@ pub const LASTS: Duration = Duration::from_secs(60);
 const RULE: &str = "success(2s)=95%";
 
 /// The tests, with equal weights. Those behind `proxy-480` register the callees, who must not be registered in it.
-pub const PARTS: [Part; 5] = [
-    Part { name: "registration", workload: "registration", weight: 1.0, rule: RULE },
-    Part { name: "outbound proxy", workload: "outbound", weight: 1.0, rule: RULE },
-    Part { name: "proxy 480", workload: "proxy-480", weight: 1.0, rule: RULE },
-    Part { name: "redirect", workload: "redirect", weight: 1.0, rule: RULE },
-    Part { name: "proxy 200", workload: "proxy-200", weight: 1.0, rule: RULE },
+pub const PARTS: [SipstoneTest; 5] = [
+    SipstoneTest { name: "registration", workload: "registration", weight: 1.0, rule: RULE },
+    SipstoneTest { name: "outbound proxy", workload: "outbound", weight: 1.0, rule: RULE },
+    SipstoneTest { name: "proxy 480", workload: "proxy-480", weight: 1.0, rule: RULE },
+    SipstoneTest { name: "redirect", workload: "redirect", weight: 1.0, rule: RULE },
+    SipstoneTest { name: "proxy 200", workload: "proxy-200", weight: 1.0, rule: RULE },
 ];
 
 /// The weighted mean of the rates of tests, each with its weight; `None` where no weight is positive, and where a weight or a
 /// rate is negative or no number.
 #[must_use]
-pub fn score(rates: &[(Part, f64)]) -> Option<f64> {
+pub fn score(rates: &[(SipstoneTest, f64)]) -> Option<f64> {
     let is_sound = |value: f64| value >= 0.0 && value.is_finite();
     if !rates.iter().all(|(part, rate)| is_sound(part.weight) && is_sound(*rate)) {
         return None;
@@ -81,11 +81,11 @@ pub(super) fn outbound(parameters: &Parameters) -> Result<Workload, WorkloadErro
         .parse()
         .map_err(|_| WorkloadError(format!("at: '{text}' is no address with a port; write it as 127.0.0.1:5070")))?;
     let times =
-        CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")?, reaction: None };
+        CallTimes { ring: parameters.optional_law("ring")?, hold: parameters.optional_law("hold")?, reaction: None };
     Ok(Workload {
         callers: vec![calls::caller_to(&times, &format!("sip:[callee]@{at}"))?],
         callees: vec![callee(&times)?],
-        answers: vec![(Verb::Invite, 0)],
+        answers: vec![(MethodId::Invite, 0)],
         listen: Some(at),
         ..Workload::empty()
     })
@@ -96,7 +96,7 @@ pub(super) fn redirect(_: &Parameters) -> Result<Workload, WorkloadError> {
     Ok(Workload {
         callers: vec![refused_caller("redirect", &[300, 301, 302])?],
         callees: vec![callee(&CallTimes::default())?, registering()?],
-        answers: vec![(Verb::Invite, 0)],
+        answers: vec![(MethodId::Invite, 0)],
         registering: Some(1),
         ..Workload::empty()
     })
@@ -120,16 +120,16 @@ pub(super) fn proxy_480(parameters: &Parameters) -> Result<Workload, WorkloadErr
 /// An INVITE that one of these statuses must answer, and its ACK; challenges are answered.
 fn refused_caller(name: &str, statuses: &[u16]) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new(name);
-    let (again, challenged, answered) = (script.mark(), script.mark(), script.mark());
+    let (again, challenged, answered) = (script.label(), script.label(), script.label());
     let mut awaited = vec![
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ];
-    awaited.extend(statuses.iter().map(|status| (Pattern::status(*status), Takes::NOTHING, Some(answered))));
-    script.place(again).send(INVITE).wait(&awaited);
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
-    script.place(answered).send(ACK_TO_FAILURE).end(Ending::Carried);
+    awaited.extend(statuses.iter().map(|status| (Pattern::status(*status), Extract::NOTHING, Some(answered))));
+    script.place_label(again).send(INVITE).wait(&awaited);
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(answered).send(ACK_TO_FAILURE).end(Ending::Carried);
     script.build()
 }
 

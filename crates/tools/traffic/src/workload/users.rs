@@ -9,10 +9,10 @@
 
 use std::time::Duration;
 
-use super::{CallTimes, Known, Parameter, Parameters, Workload, WorkloadError, callee, calls, faults};
-use crate::engine::{Again, Habit, Mix, Weighted, Who};
+use super::{CallTimes, NamedWorkload, Parameter, Parameters, Workload, WorkloadError, callee, calls, faults};
+use crate::engine::{Activity, CallRole, GapFrom, Mix, Weighted};
 use crate::law::Law;
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
 /// The share of transactions that must succeed, that users are taken to be served.
 pub const CONFORMING: f64 = 0.9999;
@@ -20,7 +20,7 @@ pub const CONFORMING: f64 = 0.9999;
 const MEASURED: Duration = Duration::from_secs(2 * 3_600);
 const WARM_UP: Duration = Duration::from_secs(600);
 
-pub(super) const KNOWN: Known = Known {
+pub(super) const KNOWN: NamedWorkload = NamedWorkload {
     name: "users",
     about: "users who register every 10 minutes, think for an hour, and call one another: completed, voicemail, cancelled",
     paper: "SIP server performance on multicore systems (Wright et al.)",
@@ -159,11 +159,11 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
             cancelled()?,
             registering(expires.as_secs())?,
         ],
-        answers: vec![(Verb::Invite, 0), (Verb::Invite, 1), (Verb::Invite, 2)],
+        answers: vec![(MethodId::Invite, 0), (MethodId::Invite, 1), (MethodId::Invite, 2)],
         registering: Some(3),
-        habits: vec![
-            Habit { who: Who::Caller, mix, gap: law("think")?, again: Again::End },
-            Habit { who: Who::Callee, mix: Mix::One(3), gap: refresh, again: Again::Begin },
+        activities: vec![
+            Activity { who: CallRole::Caller, mix, gap: law("think")?, gap_from: GapFrom::End },
+            Activity { who: CallRole::Callee, mix: Mix::One(3), gap: refresh, gap_from: GapFrom::Begin },
         ],
         time: Some(MEASURED),
         warm_up: WARM_UP,
@@ -200,14 +200,14 @@ fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)>
 /// A registration, or its refreshing.
 pub(super) fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(&REGISTER.replace("EXPIRES", &expires_secs.to_string())).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(&REGISTER.replace("EXPIRES", &expires_secs.to_string())).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
@@ -216,23 +216,23 @@ fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new(name);
     script.class(class);
     let (again, answered, challenged, bye, done) =
-        (script.mark(), script.mark(), script.mark(), script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        (script.label(), script.label(), script.label(), script.label(), script.label());
+    script.place_label(again).send(INVITE).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::DIALOG, Some(answered)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ]);
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
     let ended = [
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(bye)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(bye)),
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(bye)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(bye)),
     ];
-    script.place(answered).send(ACK).pause(hold).send(&BYE.replace("[authentication]\n", "")).wait(&ended);
-    script.place(bye).send(BYE).wait(&ended);
-    script.place(done).end(Ending::Carried);
+    script.place_label(answered).send(ACK).pause(hold).send(&BYE.replace("[authentication]\n", "")).wait(&ended);
+    script.place_label(bye).send(BYE).wait(&ended);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
@@ -240,28 +240,28 @@ fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
 fn cancelling(patience: Law) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("cancelled");
     script.class(CANCELLED);
-    let (again, challenged, ringing, enough) = (script.mark(), script.mark(), script.mark(), script.mark());
-    let (answered, done) = (script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&[
-        (Pattern::status(100), Takes::NOTHING, None),
-        (Pattern::PROVISIONAL, Takes::NOTHING, Some(ringing)),
-        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+    let (again, challenged, ringing, enough) = (script.label(), script.label(), script.label(), script.label());
+    let (answered, done) = (script.label(), script.label());
+    script.place_label(again).send(INVITE).wait(&[
+        (Pattern::status(100), Extract::NOTHING, None),
+        (Pattern::PROVISIONAL, Extract::NOTHING, Some(ringing)),
+        (Pattern::SUCCESS, Extract::DIALOG, Some(answered)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ]);
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
     let patience = script.law(patience);
-    script.place(ringing).wait_with(
-        &[(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(answered))],
+    script.place_label(ringing).wait_with(
+        &[(Pattern::PROVISIONAL, Extract::NOTHING, None), (Pattern::SUCCESS, Extract::DIALOG, Some(answered))],
         Some((patience, enough)),
     );
-    script.place(enough);
+    script.place_label(enough);
     faults::cancelled(&mut script);
     script.jump(done);
     // Only who is called by another generator's or a real callee answers before it is cancelled: there it ends at once.
-    script.place(answered).send(ACK);
+    script.place_label(answered).send(ACK);
     calls::bye(&mut script);
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
@@ -269,8 +269,8 @@ fn cancelling(patience: Law) -> Result<Script, ScriptError> {
 fn cancelled() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("cancelled callee");
     script.class(CANCELLED).ends_cancelled();
-    let invited = script.mark();
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited).send(RINGING).wait(&[]);
+    let invited = script.label();
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited))]);
+    script.place_label(invited).send(RINGING).wait(&[]);
     script.build()
 }

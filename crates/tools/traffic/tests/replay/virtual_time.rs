@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
-use strowger_traffic::engine::{Load, Plan, Side};
+use strowger_traffic::engine::{Load, Plan, SideScripts};
 use strowger_traffic::meter::Meter;
 use strowger_traffic::options::Target;
-use strowger_traffic::replay::{Capture, Played, ReplayOptions};
+use strowger_traffic::replay::{Capture, ReplayOptions, ReplaySides};
 
 #[derive(Default)]
 struct Wire {
@@ -70,13 +70,13 @@ pub(crate) struct Replay {
     arrivals: VecDeque<(Timestamp, u16, u32)>,
 }
 
-pub(crate) fn options(played: Played) -> ReplayOptions {
+pub(crate) fn options(played: ReplaySides) -> ReplayOptions {
     let target = Target::parse(&format!("udp:{}", server_at())).expect("a target");
-    let to = (played == Played::Caller).then_some(target);
+    let to = (played == ReplaySides::Caller).then_some(target);
     let mut options = ReplayOptions::new(PathBuf::from("test.pcap"), to, 1);
-    options.played = played;
+    options.sides = played;
     // What is sent again is seen in the tests of the driver.
-    options.repeats = false;
+    options.retransmits = false;
     options
 }
 
@@ -89,11 +89,11 @@ impl Replay {
     pub(crate) fn new(bytes: &[u8], options: &ReplayOptions) -> Self {
         let plan = plan(bytes, options);
         let begins = Timestamp::from_millis(1_000);
-        let setup = |side: &Side, remote, local| {
+        let setup = |side: &SideScripts, remote, local| {
             let mut setup = Setup::new(side.scripts.clone(), Arc::clone(&plan.users), remote, local);
             setup.answers = side.answers.clone();
             setup.run = local.port().into();
-            setup.repeats = plan.repeats;
+            setup.retransmits = plan.retransmits;
             setup
         };
         let caller = Driver::new(setup(plan.caller.as_ref().expect("a caller"), server_at(), caller_at()));
@@ -103,7 +103,7 @@ impl Replay {
         };
         let phase = plan.phases.last().expect("a phase");
         let Load::Open(arrivals) = &phase.load else { panic!("an open loop") };
-        let moments = arrivals.moments(1, 0, 1).zip(0..);
+        let moments = arrivals.times(1, 0, 1).zip(0..);
         let arrivals = moments
             .map(|(at, number)| (begins + Duration::from_nanos(at), phase.mix.pick(1, number), number as u32))
             .collect();
@@ -143,7 +143,7 @@ impl Replay {
     /// Answers that differ, as `INVITE 200>486`.
     pub(crate) fn differs(&self) -> Vec<String> {
         let all = self.meter().compared.differs();
-        all.map(|(what, count)| format!("{} {}>{} {count}", what.verb.as_str(), what.recorded, what.got)).collect()
+        all.map(|(what, count)| format!("{} {}>{} {count}", what.method.as_str(), what.recorded, what.got)).collect()
     }
 
     /// Until nothing is left to do, or so many seconds have passed.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_traffic::driver::{Driver, Ended, Outbox, Setup};
-use strowger_traffic::engine::{Again, Habit, Habits, Who};
+use strowger_traffic::driver::{Driver, EndedSession, Outbox, Setup};
+use strowger_traffic::engine::{Activity, ActivitySchedule, CallRole, GapFrom};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
@@ -72,8 +72,8 @@ pub(crate) struct World {
     pub(crate) callee: Driver,
     up: Wire,
     down: Wire,
-    habits: Habits,
-    list: Vec<Habit>,
+    habits: ActivitySchedule,
+    list: Vec<Activity>,
     users: Range<u32>,
     /// Everything between callers, callees and the server, where it is kept.
     pub(crate) seen: Vec<Seen>,
@@ -84,7 +84,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(workload: &Workload, users: u32, habits: &[Habit]) -> Self {
+    pub(crate) fn new(workload: &Workload, users: u32, habits: &[Activity]) -> Self {
         let population = Arc::new(Users::generated("user%", "secret", "example.com", users));
         let scripts = |scripts: &[_]| -> Arc<[_]> { scripts.to_vec().into() };
         let mut caller = Setup::new(scripts(&workload.callers), population.clone(), SERVER, CALLER);
@@ -100,7 +100,7 @@ impl World {
             callee,
             up: Wire::default(),
             down: Wire::default(),
-            habits: Habits::new(habits, &(0..users), SEED, (0, 1)).beginning(now),
+            habits: ActivitySchedule::new(habits, &(0..users), SEED, (0, 1)).beginning(now),
             list: habits.to_vec(),
             users: 0..users,
             seen: Vec::new(),
@@ -115,9 +115,10 @@ impl World {
         let end = self.now + time;
         loop {
             self.settle();
-            while let Some(Ended { script, caller: user, .. }) = self.caller.take_ended() {
-                let does =
-                    |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
+            while let Some(EndedSession { script, caller: user, .. }) = self.caller.take_ended() {
+                let does = |habit: &Activity| {
+                    habit.who == CallRole::Caller && habit.gap_from == GapFrom::End && habit.mix.runs(script)
+                };
                 let habit = self.list.iter().position(does).expect("a habit");
                 self.habits.on_end(habit, user, self.now);
             }
@@ -140,8 +141,8 @@ impl World {
             let script = habit.mix.pick(0, due.number);
             let other = u32::try_from(due.number % u64::from(self.users.end)).expect("small");
             let begun = match habit.who {
-                Who::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
-                Who::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
+                CallRole::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
+                CallRole::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
             };
             begun.expect("no limit");
         }

@@ -20,7 +20,7 @@ impl Config {
         let route = |(at, name): (usize, &str)| {
             let set = sets.of(name).filter(|_| Some(at) != role.cluster);
             let action = set.map_or(Action::NoTarget, |set| {
-                Action::balance(Arc::clone(set.set()), set.places().to_vec(), strowger_proxy::Stateless::Never)
+                Action::balance(Arc::clone(set.set()), set.next_hops().to_vec(), strowger_proxy::Stateless::Never)
             });
             Route::new(RouteMatch::default(), action)
         };
@@ -29,7 +29,7 @@ impl Config {
         Some(Arc::new(Clusters {
             own: role.cluster,
             stage: own.map_or(FIRST_STAGE, |own| &own.name).into(),
-            before: (before != partition).then_some(before),
+            previous: (before != partition).then_some(before),
             partition,
             routes: self.second_stage.iter().map(|cluster| &*cluster.name).enumerate().map(route).collect(),
             loads: sets.slot_loads(),

@@ -6,12 +6,12 @@ use strowger_auth::Network;
 use strowger_directory::Gateways;
 use strowger_message::{Status, Uri};
 use strowger_proxy::Changes;
-use strowger_shard::{Place, RouteMatch, RouteTarget};
+use strowger_shard::{RouteMatch, RouteTarget, TargetAddress};
 use strowger_trunk::{Account, CountryRule, Credentials, Secret};
 
 use super::bytes;
 use crate::config::gateways::members;
-use crate::config::values::{Destination, Origin, Share, Target, TargetOrSet};
+use crate::config::values::{Destination, Origin, Target, TargetOrSet, WeightedTarget};
 use crate::config::{Action, Config, Match, Rewrite, Route, Stateless, Trunk};
 use crate::targets::TargetSets;
 
@@ -21,7 +21,7 @@ impl Config {
     }
 
     /// To the server that runs beside this one.
-    pub(super) fn elsewhere(&self) -> Option<strowger_shard::Route> {
+    pub(super) fn fallback_route(&self) -> Option<strowger_shard::Route> {
         let proxy = self.kamailio.as_ref()?.proxy.as_ref()?;
         let action = strowger_shard::Action::proxy(vec![placed(proxy, 0, 1)], self.proxy.stateless.into());
         Some(strowger_shard::Route::new(RouteMatch::default(), action))
@@ -50,7 +50,7 @@ impl Config {
             let Some(set) = sets.of(name) else { return strowger_shard::Action::NoTarget };
             return strowger_shard::Action::balance(
                 Arc::clone(set.set()),
-                set.places().to_vec(),
+                set.next_hops().to_vec(),
                 route.stateless.into(),
             );
         }
@@ -119,7 +119,7 @@ fn account(trunk: &Trunk) -> Option<Account> {
         contact_user: trunk.contact.as_ref().map_or(user, |contact| bytes(&contact.0)),
         from: bytes(&from),
         registrar: bytes(&registrar.without_user()),
-        place: registrar.place.clone(),
+        next_hop: registrar.next_hop.clone(),
         expires: trunk.expires.0,
     })
 }
@@ -147,20 +147,22 @@ fn target(destination: &Destination) -> RouteTarget {
 }
 
 /// Where a balancer's target is.
-pub(crate) fn route_target(share: &Share) -> RouteTarget {
+pub(crate) fn route_target(share: &WeightedTarget) -> RouteTarget {
     placed(&share.target, share.priority, share.weight)
 }
 
 fn placed(target: &Target, priority: u16, weight: u16) -> RouteTarget {
-    let place = match &target.place {
-        strowger_trunk::Place::At(hop) => Place::At { address: hop.address, transport: target.transport },
-        strowger_trunk::Place::Named(question) => Place::Named(question.clone()),
+    let place = match &target.next_hop {
+        strowger_trunk::NextHop::Address(hop) => {
+            TargetAddress::Literal { address: hop.address, transport: target.transport }
+        }
+        strowger_trunk::NextHop::Name(question) => TargetAddress::Name(question.clone()),
     };
-    RouteTarget { uri: bytes(&target.uri), place, priority, weight }
+    RouteTarget { uri: bytes(&target.uri), address: place, priority, weight }
 }
 
-fn rewrite(rewrite: &Rewrite) -> strowger_trunk::Rewrite {
-    strowger_trunk::Rewrite {
+fn rewrite(rewrite: &Rewrite) -> strowger_trunk::NumberRewrite {
+    strowger_trunk::NumberRewrite {
         strip: rewrite.strip,
         prefix: bytes(&rewrite.prefix.0),
         e164: rewrite.e164.as_ref().map(|rule| CountryRule {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{at_most, count, within};
 use crate::config::error::{Fault, nearest};
-use crate::config::values::{Share, StoreUrl, TargetSource};
+use crate::config::values::{StoreUrl, TargetSource, WeightedTarget};
 use crate::config::{Action, Balancer, Config, Policy, Probe, Route, Stateless};
 use crate::targets::MAX_TARGETS;
 
@@ -137,7 +137,7 @@ fn validate_policy(balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Result<
     Ok(())
 }
 
-fn validate_share(share: &Share, key: &str) -> Result<(), Fault> {
+fn validate_share(share: &WeightedTarget, key: &str) -> Result<(), Fault> {
     if share.weight == 0 {
         let message = "0 would never take a call; choose 1 to 65535, or remove the target";
         return Err(Fault::new(format!("{key}.weight"), message));
@@ -175,7 +175,7 @@ fn same_place(one: &TargetSource, other: &TargetSource) -> bool {
     match (one, other) {
         (TargetSource::Target(one), TargetSource::Target(other)) => {
             // The same place in other words would get two shares, and be counted twice.
-            one.target.place == other.target.place
+            one.target.next_hop == other.target.next_hop
         }
         (one, other) => one == other,
     }

@@ -257,7 +257,7 @@ fn destinations(targets: &[Destination], key: &dyn Fn(&str) -> String) -> Result
 }
 
 fn same_place(one: &Destination, other: &Destination) -> bool {
-    one.target.place == other.target.place && one.target.uri == other.target.uri
+    one.target.next_hop == other.target.next_hop && one.target.uri == other.target.uri
 }
 
 fn once_each<T: Display>(

@@ -157,7 +157,7 @@ impl Config {
     /// What a member of the cluster would be told by `[cluster]`.
     fn validate_sharing(&self, at: usize, cluster: &SecondStage) -> Result<(), Fault> {
         let name = cluster.members.first().map_or_else(|| format!("{}-0", cluster.name), |member| member.name.clone());
-        let fault = match self.played_by(&name) {
+        let fault = match self.for_member(&name) {
             Ok(played) => played.validate_cluster().err(),
             Err(fault) => Some(fault),
         };

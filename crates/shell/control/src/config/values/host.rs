@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use strowger_foundation::Transport;
-use strowger_locate::Question;
+use strowger_locate::LocateQuery;
 use strowger_message::Host;
 
 use super::ServiceName;
@@ -35,14 +35,14 @@ impl fmt::Display for DnsName {
 /// `dns:HOST:PORT;transport=tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
-    question: Question,
+    question: LocateQuery,
     text: String,
 }
 
 impl HostName {
     /// The host, its port and the transport.
     #[must_use]
-    pub const fn question(&self) -> &Question {
+    pub const fn question(&self) -> &LocateQuery {
         &self.question
     }
 }
@@ -71,8 +71,8 @@ impl FromStr for HostName {
         let host = host.strip_suffix('.').unwrap_or(host);
         match Host::parse(host.as_bytes()) {
             Some(Host::Name(name)) => {
-                let question = Question::new(name, port, Some(transport), false);
-                if !question.is_askable() {
+                let question = LocateQuery::new(name, port, Some(transport), false);
+                if !question.is_valid_name() {
                     return Err(fault("is longer than any name"));
                 }
                 let shown_port = port.map_or_else(String::new, |port| format!(":{port}"));

@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_foundation::Transport;
-use strowger_locate::Question;
+use strowger_locate::LocateQuery;
 use strowger_message::Host;
 
 use super::host::HOST;
@@ -25,7 +25,7 @@ pub(super) const SERVICE: &str = "srv:";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSource {
     /// A target that is written out.
-    Target(Share),
+    Target(WeightedTarget),
     /// The gateways of a set in the database.
     Set(SetName),
     /// The destinations of a set in a dispatcher list file.
@@ -57,7 +57,7 @@ impl FromStr for TargetSource {
             _ if text.starts_with(LIST) => text.parse().map(Self::List),
             _ if text.starts_with(SERVICE) => text.parse().map(Self::Service),
             _ if text.starts_with(HOST) => text.parse().map(Self::Host),
-            _ => text.parse().map(Share::of).map(Self::Target),
+            _ => text.parse().map(WeightedTarget::of).map(Self::Target),
         }
     }
 }
@@ -76,7 +76,7 @@ impl fmt::Display for TargetSource {
 
 /// A target with its share of the calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct WeightedTarget {
     /// The target.
     pub target: Target,
     /// Those of a higher one are spares of the others.
@@ -87,7 +87,7 @@ pub struct Share {
     pub capacity: Option<u32>,
 }
 
-impl Share {
+impl WeightedTarget {
     /// An equal share.
     #[must_use]
     pub const fn of(target: Target) -> Self {
@@ -155,13 +155,13 @@ impl fmt::Display for ListName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName {
     text: String,
-    question: Question,
+    question: LocateQuery,
 }
 
 impl ServiceName {
     /// The domain, and the transport where the name has one.
     #[must_use]
-    pub const fn question(&self) -> &Question {
+    pub const fn question(&self) -> &LocateQuery {
         &self.question
     }
 
@@ -191,9 +191,13 @@ impl FromStr for ServiceName {
         }
         match Host::parse(domain.as_bytes()) {
             Some(Host::Name(host)) => {
-                let question = Question::new(host, None, transport, false);
+                let question = LocateQuery::new(host, None, transport, false);
                 let text = name.to_owned();
-                if question.is_askable() { Ok(Self { text, question }) } else { Err(fault("is longer than any name")) }
+                if question.is_valid_name() {
+                    Ok(Self { text, question })
+                } else {
+                    Err(fault("is longer than any name"))
+                }
             }
             Some(Host::Ip(_)) => Err(fault("is an address, which has no SRV records")),
             None => Err(fault("is no name of the DNS")),
@@ -210,8 +214,8 @@ impl fmt::Display for ServiceName {
 impl Serialize for TargetSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Target(Share { target, priority, weight, capacity })
-                if *self != Self::Target(Share::of(target.clone())) =>
+            Self::Target(WeightedTarget { target, priority, weight, capacity })
+                if *self != Self::Target(WeightedTarget::of(target.clone())) =>
             {
                 let (priority, weight, capacity) = (*priority, *weight, *capacity);
                 Table { uri: target.clone(), priority, weight, capacity }.serialize(serializer)
@@ -241,7 +245,7 @@ impl<'de> Deserialize<'de> for TargetSource {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TargetSource, A::Error> {
                 let table = Table::deserialize(MapAccessDeserializer::new(map))?;
                 let Table { uri: target, priority, weight, capacity } = table;
-                Ok(TargetSource::Target(Share { target, priority, weight, capacity }))
+                Ok(TargetSource::Target(WeightedTarget { target, priority, weight, capacity }))
             }
         }
         deserializer.deserialize_any(TextOrTable)

@@ -9,9 +9,9 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_foundation::Transport;
-use strowger_locate::{Hop, Question};
+use strowger_locate::{Hop, LocateQuery};
 use strowger_message::{Host, SipUri, Uri};
-use strowger_trunk::Place;
+use strowger_trunk::NextHop;
 
 /// A SIP URI of a place that is known: a literal address, or a name that the DNS knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Target {
     /// The transport that it names.
     pub transport: Option<Transport>,
     /// Where it leads.
-    pub place: Place,
+    pub next_hop: NextHop,
 }
 
 impl FromStr for Target {
@@ -47,18 +47,18 @@ impl FromStr for Target {
                 ));
             }
         };
-        Ok(Self { uri: text.to_owned(), transport, place: place(&uri, transport) })
+        Ok(Self { uri: text.to_owned(), transport, next_hop: next_hop_of(&uri, transport) })
     }
 }
 
-fn place(uri: &SipUri<'_>, transport: Option<Transport>) -> Place {
+fn next_hop_of(uri: &SipUri<'_>, transport: Option<Transport>) -> NextHop {
     match uri.host() {
         Host::Ip(ip) => {
             let transport = transport.unwrap_or_default();
             let port = uri.port().unwrap_or(transport.default_port());
-            Place::At(Hop { transport, address: SocketAddr::new(ip, port) })
+            NextHop::Address(Hop { transport, address: SocketAddr::new(ip, port) })
         }
-        Host::Name(name) => Place::Named(Question::new(name, uri.port(), transport, false)),
+        Host::Name(name) => NextHop::Name(LocateQuery::new(name, uri.port(), transport, false)),
     }
 }
 
@@ -66,8 +66,8 @@ impl Target {
     /// The one at this address, over whichever transport.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        let place = Place::At(Hop { transport: Transport::default(), address });
-        Self { uri: format!("sip:{address}"), transport: None, place }
+        let place = NextHop::Address(Hop { transport: Transport::default(), address });
+        Self { uri: format!("sip:{address}"), transport: None, next_hop: place }
     }
 
     /// The URI without its user part, as a registrar is addressed (RFC 3261 §10.2).

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use strowger_foundation::Timestamp;
 
-use super::{BURST, Going, Worker};
+use super::{BURST, PhaseState, Worker};
 use crate::engine::phones::Phones;
 use crate::engine::plan::{Load, Phase};
 
@@ -20,7 +20,7 @@ impl Worker {
     }
 
     /// Lets phones whose time has come register.
-    pub(super) fn begin_phones(&mut self, going: &mut Going, what: &Phase, now: Timestamp) {
+    pub(super) fn begin_phones(&mut self, going: &mut PhaseState, what: &Phase, now: Timestamp) {
         self.tell_phones(going, now);
         let (Some(phones), Some(end)) = (&mut going.phones, &mut self.caller) else { return };
         let until = what.time.map_or(Timestamp::MAX, |time| going.begins + time);
@@ -42,7 +42,7 @@ impl Worker {
     }
 
     /// Tells the phones which of their registrations have ended.
-    pub(super) fn tell_phones(&mut self, going: &mut Going, now: Timestamp) {
+    pub(super) fn tell_phones(&mut self, going: &mut PhaseState, now: Timestamp) {
         let (Some(phones), Some(end)) = (&mut going.phones, &mut self.caller) else { return };
         while let Some(ended) = end.driver.take_ended() {
             phones.on_end(&ended, now);

@@ -2,15 +2,15 @@
 
 use strowger_foundation::Timestamp;
 
-use super::tell::cpu_time;
-use super::{Going, Worker};
+use super::publish::cpu_time;
+use super::{PhaseState, Worker};
 use crate::engine::plan::{Load, Phase, Plan};
 use crate::metrics::accounts_of;
 
 impl Worker {
     /// Counts anew behind the warm-up: who is due in it has begun by then and nobody else, however late this thread is, so
     /// that what is counted depends on the law of arrivals alone.
-    pub(super) fn end_warm_up(&mut self, going: &mut Going, now: Timestamp) {
+    pub(super) fn end_warm_up(&mut self, going: &mut PhaseState, now: Timestamp) {
         // What had its last arrival in the warm-up is never counted.
         if going.is_warm || now < going.counted_from || going.last_begun.is_some_and(|last| last < going.counted_from) {
             return;
@@ -29,15 +29,15 @@ impl Worker {
     }
 
     /// Counts no further sessions behind the measured time: whoever is due in it has begun by then.
-    pub(super) fn end_window(&mut self, going: &mut Going, now: Timestamp) {
+    pub(super) fn end_window(&mut self, going: &mut PhaseState, now: Timestamp) {
         let is_over = now >= going.counted_until && going.next_arrival().is_none_or(|at| at >= going.counted_until);
         if going.is_cooling || !is_over {
             return;
         }
         going.is_cooling = true;
         if let Some(what) = self.plan.phases.get(going.phase) {
-            let meter = self.meter_of(what.who);
-            going.carried_in_time = Some((meter.ended_well(), accounts_of(meter).carried));
+            let meter = self.meter_of(what.role);
+            going.carried_in_time = Some((meter.success_times(), accounts_of(meter).carried));
         }
         self.note_lateness(now, going);
         for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
