@@ -5,6 +5,7 @@ mod deps;
 mod docs;
 mod files;
 mod rules;
+mod sample;
 mod source;
 mod specs;
 mod violation;
@@ -22,6 +23,7 @@ cargo xtask COMMAND
   source   unsafe only where it may stand, the core's bans, lengths of files, reasons for ignored tests, no local paths
   docs     links lead somewhere, and functions that ARCHITECTURE.md names exist
   specs    requirements of RFCs in specs/ are cited at their code and at a test, or stand in specs/deviations.md
+  sample SEED   twenty names and twenty paragraphs drawn at random, for a reader who does not know the code
 
 Exit codes: 0 all is well, 1 a rule is broken, 2 the command is wrong or could not run.";
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
+        [command, seed] if command == "sample" => return sample(seed),
         [one] => one.as_str(),
         _ => "",
     };
@@ -61,6 +64,14 @@ fn main() -> ExitCode {
         }
     }
     code
+}
+
+fn sample(seed: &str) -> ExitCode {
+    let printed =
+        seed.parse().map_err(|_| format!("{seed}: a seed is a number")).and_then(|seed| sample::print(&root(), seed));
+    let Err(error) = printed else { return ExitCode::SUCCESS };
+    eprintln!("sample: {error}");
+    ExitCode::from(2)
 }
 
 /// The workspace's root.
