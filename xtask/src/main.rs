@@ -5,7 +5,9 @@ mod deps;
 mod docs;
 mod files;
 mod rules;
+mod sample;
 mod source;
+mod specs;
 mod violation;
 
 use std::path::{Path, PathBuf};
@@ -20,12 +22,15 @@ cargo xtask COMMAND
   deps     who depends on whom: one direction, and nothing with I/O, clocks, async or entropy behind the core
   source   unsafe only where it may stand, the core's bans, lengths of files, reasons for ignored tests, no local paths
   docs     links lead somewhere, and functions that ARCHITECTURE.md names exist
+  specs    requirements of RFCs in specs/ are cited at their code and at a test, or stand in specs/deviations.md
+  sample SEED   twenty names and twenty paragraphs drawn at random, for a reader who does not know the code
 
 Exit codes: 0 all is well, 1 a rule is broken, 2 the command is wrong or could not run.";
 
 type Check = (&'static str, fn(&Path) -> Result<Vec<Violation>, String>);
 
-const CHECKS: [Check; 3] = [("deps", deps::check), ("source", source::check), ("docs", docs::check)];
+const CHECKS: [Check; 4] =
+    [("deps", deps::check), ("source", source::check), ("docs", docs::check), ("specs", specs::check)];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,6 +39,7 @@ fn main() -> ExitCode {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
         }
+        [command, seed] if command == "sample" => return sample(seed),
         [one] => one.as_str(),
         _ => "",
     };
@@ -58,6 +64,14 @@ fn main() -> ExitCode {
         }
     }
     code
+}
+
+fn sample(seed: &str) -> ExitCode {
+    let printed =
+        seed.parse().map_err(|_| format!("{seed}: a seed is a number")).and_then(|seed| sample::print(&root(), seed));
+    let Err(error) = printed else { return ExitCode::SUCCESS };
+    eprintln!("sample: {error}");
+    ExitCode::from(2)
 }
 
 /// The workspace's root.
