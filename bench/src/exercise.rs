@@ -1,21 +1,21 @@
-//! Everything that the server asks of a message, asked of one message.
+//! Exercises every operation that the server performs on a message.
 
 use strowger_message::{
     AuthParams, Fault, Head, HeaderName, Message, NameAddr, Peek, ResponseBuilder, Rewrite, StartLine, Status, Uri,
     Via, frame_stream, parse_contacts, unquote,
 };
 
-/// Buffers that are used again for each message.
+/// Buffers reused between messages.
 #[derive(Debug, Default)]
 pub struct Scratch {
     out: Vec<u8>,
 }
 
-/// Reads `bytes` as a datagram and as a stream, asks for every header that the server has a use for, and answers or
-/// forwards it.
+/// Parses `bytes` as a datagram and as a stream, reads every header that the server uses, and answers or forwards the
+/// message.
 ///
 /// # Errors
-/// Why it was not understood.
+/// The reason why it was not understood.
 pub fn message(bytes: &[u8], scratch: &mut Scratch) -> Result<(), Fault> {
     let _ = frame_stream(bytes);
     let peek = Peek::read(bytes)?;

@@ -1,4 +1,4 @@
-//! Benchmarks, and the mutations that the server is tortured with. Nothing here is a timed test.
+//! Benchmarks, and the message mutations of the torture test. Nothing here is a timed test.
 
 pub mod balancer;
 pub mod callgrind;

@@ -1,4 +1,4 @@
-//! Who is tortured.
+//! What the torture test sends messages to.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use strowger_shard::{
 
 use crate::exercise::{self, Scratch};
 
-/// What takes a message.
+/// Receives fuzzed messages.
 pub trait MessageTarget {
-    /// `None` where the message was understood, else why not.
+    /// Processes a message. Returns `None` if it was understood, else the reason.
     fn take(&mut self, bytes: &[u8]) -> Option<String>;
 }
 
-/// The message crate by itself.
+/// The message crate alone.
 #[derive(Debug, Default)]
 pub struct Reader {
     scratch: Scratch,
@@ -34,7 +34,7 @@ impl MessageTarget for Reader {
     }
 }
 
-/// A whole shard in virtual time: it challenges nobody, so that damage gets as far as the registrar and the proxy.
+/// A whole shard in virtual time. It challenges no request, so that damaged ones reach the registrar and the proxy.
 #[allow(missing_debug_implementations, reason = "a shard is not for printing")]
 pub struct WholeShard {
     shard: Shard,
@@ -78,7 +78,7 @@ impl WholeShard {
         while let Some(output) = self.shard.poll_output(&mut self.out) {
             let keep_alive = self.out == b"\r\n\r\n";
             if matches!(output, Output::Send { .. }) && !keep_alive {
-                // Not more: an answer repeats the fields of a bad request as they came.
+                // Only the head is checked: a response repeats header fields of a bad request as they came.
                 let sent = Head::scan(&self.out).err();
                 assert!(sent.is_none(), "the shard sent no message: {sent:?}\n{}", self.out.escape_ascii());
             }
@@ -87,9 +87,9 @@ impl WholeShard {
 }
 
 impl WholeShard {
-    /// Gives the shard what `peek` was read from, and says what it answered: the last message that left.
+    /// Passes the message of `peek` to the shard and returns the last message that it sent.
     pub fn exchange(&mut self, peek: &Peek<'_>) -> &[u8] {
-        // A thousand a second: all of them are served, for there is room for their transactions.
+        // 1,000 per second: the transaction table has room for all of them.
         self.pass(Duration::from_millis(1));
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 10], 5_060)));
         self.give(flow, peek);
@@ -106,7 +106,7 @@ impl WholeShard {
         );
     }
 
-    /// Lets virtual time pass.
+    /// Advances virtual time.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         while self.shard.poll_timeout().is_some_and(|wakeup| wakeup.at <= self.now) {
@@ -118,7 +118,7 @@ impl WholeShard {
 
 impl MessageTarget for WholeShard {
     fn take(&mut self, bytes: &[u8]) -> Option<String> {
-        // Ten thousand a second: tables fill, timers fire and both empty again.
+        // 10,000 per second: tables fill, timers fire and both empty again.
         self.pass(Duration::from_micros(100));
         let peek = match Peek::read(bytes) {
             Ok(peek) => peek,

@@ -1,26 +1,28 @@
-//! A network of one's own, where nobody else's filters and connection tables are on the way, and what is sent stays; and processes of one's
-//! own, which end with the program.
+//! A separate network namespace, without foreign packet filters and connection tables and without traffic to the
+//! outside; and child processes that end with the program.
 
 use std::env;
 use std::ffi::OsStr;
 use std::process::{self, Command, Stdio};
 
-/// Set where the process is the second one: which network it has.
+/// Environment variable set in the re-executed process; tells which network it has.
 const APART: &str = "STROWGER_BENCH_APART";
 
-/// What a program measures in.
+/// Network in which a program measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// A namespace that ends with the program. Its loopback is up.
+    /// A network namespace that ends with the program. Its loopback interface is up.
     Own,
-    /// The machine's loopback.
+    /// The machine's loopback interface.
     Shared,
 }
 
-/// Gives this program a network of its own: runs it once more there, where that has not been done, and ends as that ended.
+/// Moves this program into a network namespace of its own by running it again there, and exits with the status of
+/// that run.
 ///
 /// # Panics
-/// When there is none to be had, which takes root or user namespaces, and `may_share` does not allow the machine's.
+/// If no namespace is available (it takes root or user namespaces) and `may_share` does not allow the machine's
+/// network.
 #[must_use]
 pub fn enter(may_share: bool) -> Namespace {
     match known(env::var(APART).ok().as_deref(), may_share) {
@@ -37,7 +39,7 @@ pub fn enter(may_share: bool) -> Namespace {
     }
 }
 
-/// The network that this process has already been given, and may have.
+/// Returns the network that this process already has, if it is allowed.
 fn known(apart: Option<&str>, may_share: bool) -> Option<Namespace> {
     match apart {
         Some("own") => Some(Namespace::Own),
@@ -46,12 +48,13 @@ fn known(apart: Option<&str>, may_share: bool) -> Option<Namespace> {
     }
 }
 
-/// What ends with who runs it, however that ends (util-linux).
+/// Command prefix that ends a process with its parent, however that ends (util-linux).
 const BOUND: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
-/// Runs a program as the first process of a network and a table of processes of its own: what it has started ends with it, also where it is killed.
+/// Command prefix that runs a program as the first process of new network and PID namespaces, so that its children
+/// end with it, even if it is killed.
 const APART_FROM_ALL: [&str; 6] = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// Runs this program once more; how it ended.
+/// Runs this program again and returns its exit status.
 fn again(may_share: bool) -> i32 {
     let apart = [&BOUND[..], &APART_FROM_ALL].concat();
     let unprivileged = [&apart[..], &["--user", "--map-root-user"]].concat();
@@ -74,7 +77,7 @@ fn again(may_share: bool) -> i32 {
     command.status().expect("this program runs once more").code().unwrap_or(1)
 }
 
-/// A program that is run by another one, which is given its name behind its own arguments; by none where `way` is empty.
+/// Returns a command that runs a program through the prefix `way`, or directly if `way` is empty.
 fn through(way: &[&str], program: &OsStr) -> Command {
     let Some((first, others)) = way.split_first() else { return Command::new(program) };
     let mut command = Command::new(first);

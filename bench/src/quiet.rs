@@ -1,7 +1,8 @@
-//! Waiting until the machine is calm. A virtual machine shares its cores with others: at times each is slower by a third or a half for
-//! minutes, or gone for milliseconds, and what is measured then is the others. A *pulse* tells how fast the cores are right now. Its
-//! work is as dense as a core can do, for it is the density that suffers where another's thread runs on the same core; and the
-//! kernel counts the time that was taken away from all cores (*steal*).
+//! Waits until the machine is quiet. A virtual machine shares its cores with others: at times each core is slower by
+//! a third or a half for minutes, or gone for milliseconds, and a measurement then measures the neighbours. A *core
+//! reading* measures the current speed of the cores. Its work is as dense as a core allows, because dense code
+//! suffers most from a foreign thread on the same physical core. The kernel counts the time taken away from all cores
+//! (*steal*).
 
 use std::fs;
 use std::hint::black_box;
@@ -10,52 +11,53 @@ use std::time::{Duration, Instant};
 
 use crate::register::process::stay_on;
 
-/// How long a pulse takes.
+/// Duration of a reading.
 const PULSE: Duration = Duration::from_millis(150);
-/// Steps between two looks at the clock: some microseconds.
+/// Steps between two clock readings: some microseconds.
 const STEPS: u64 = 2_000;
-/// What is done in a step does not wait for what else is done in it.
+/// Independent computations per step, to keep the core's execution units busy.
 const LANES: usize = 8;
-/// A core that was away for longer was taken by somebody else; the system's own work takes less.
+/// Longest pause of a core that is attributed to the system's own work; a longer one means that the core was taken
+/// away.
 const MOST_AWAY: Duration = Duration::from_millis(2);
-/// A core is as fast as ever from this part of the best on.
+/// Share of the best speed above which a core counts as undisturbed.
 const AS_FAST: f64 = 0.9;
-/// Ticks of the kernel's clock, of 10 ms each, that may be taken away from the cores between two looks.
+/// Maximum steal between two checks, in kernel ticks of 10 ms.
 const MOST_STOLEN: u64 = 5;
-/// Between two pulses while it is not calm.
+/// Pause between two readings while the machine is not quiet.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What the slower of the cores did.
+/// Reading of the slower core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CoreReading {
-    /// Steps a second.
+    /// Steps per second.
     speed: f64,
-    /// The longest time between two steps.
+    /// Longest time between two steps.
     away: Duration,
 }
 
-/// Who waits for it.
+/// Waits for a quiet machine.
 #[derive(Clone, Debug)]
 pub struct QuietWaiter {
     cores: Vec<usize>,
     best: f64,
-    /// Ticks that had been taken away when it was last looked.
+    /// Steal at the last check, in ticks.
     stolen: u64,
-    /// How much waiting is left.
+    /// Remaining waiting time.
     patience: Duration,
     waited: Duration,
-    /// How often it was gone on without.
+    /// Number of waits that timed out.
     given_up: u32,
 }
 
 impl QuietWaiter {
-    /// For these cores; all waits together last for `patience` at most.
+    /// Creates a waiter for these cores. All waits together last at most `patience`.
     #[must_use]
     pub fn new(cores: &[usize], patience: Duration) -> Self {
         Self { cores: cores.to_vec(), best: 0.0, stolen: stolen(), patience, waited: Duration::ZERO, given_up: 0 }
     }
 
-    /// Waits until it is calm, or patience is at its end.
+    /// Waits until the machine is quiet or the waiting time is used up.
     pub fn wait(&mut self) {
         let begun = Instant::now();
         while !self.is_calm() {
@@ -70,7 +72,7 @@ impl QuietWaiter {
         self.waited += lasted;
     }
 
-    /// Whether it is calm now, and next to nothing was taken away since it was last asked or waited for.
+    /// Returns whether the machine is quiet and almost nothing was stolen since the last check or wait.
     pub fn is_calm(&mut self) -> bool {
         let pulse = pulse(&self.cores);
         let before = std::mem::replace(&mut self.stolen, stolen());
@@ -82,7 +84,7 @@ impl QuietWaiter {
         pulse.away <= MOST_AWAY && pulse.speed >= AS_FAST * self.best
     }
 
-    /// A sentence of how it went.
+    /// Returns a sentence on the waits.
     #[must_use]
     pub fn told(&self) -> String {
         let waited = self.waited.as_secs();
@@ -107,7 +109,7 @@ fn pulse(cores: &[usize]) -> CoreReading {
 }
 
 fn pulse_of(core: usize) -> CoreReading {
-    // Where it may not be chosen, it is any core's.
+    // If affinity cannot be set, the reading is of any core.
     let _ = stay_on(core);
     let begun = Instant::now();
     let (mut last, mut away, mut done, mut mixed) = (begun, Duration::ZERO, 0_u64, [1_u64; LANES]);
@@ -126,7 +128,7 @@ fn pulse_of(core: usize) -> CoreReading {
     CoreReading { speed: done as f64 / last.duration_since(begun).as_secs_f64(), away }
 }
 
-/// Ticks that were taken away from the cores since the machine was started; where nobody counts them, none.
+/// Returns the steal of all cores since boot in ticks, or 0 if the system does not count it.
 pub(crate) fn stolen() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let of_all = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse().ok());

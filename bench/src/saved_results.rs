@@ -1,5 +1,5 @@
-//! What one run leaves for another, as JSON in a file, and what both must have in common: figures of another program, or of
-//! another machine, cannot stand in one table.
+//! Results that one run saves for another, as a JSON file, and the conditions that both must share: results of
+//! another program or machine cannot be in the same table.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +12,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::programs;
 
-/// What figures depend on, besides what the run was asked for.
+/// Conditions that the results depend on, besides the arguments of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conditions(BTreeMap<String, String>);
 
 impl Conditions {
-    /// This machine, its system and its Kamailio, and the program that is measured.
+    /// Returns the conditions of this machine, its system and Kamailio, and the measured program.
     ///
     /// # Errors
-    /// When the program cannot be read.
+    /// If the program cannot be read.
     pub fn of(program: &Path) -> Result<Self, String> {
         let bytes = fs::read(program).map_err(|error| format!("{}: {error}", program.display()))?;
         let digest = Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -30,14 +30,14 @@ impl Conditions {
         Ok(conditions.with("Kamailio", programs::kamailio_version()))
     }
 
-    /// And something else that matters.
+    /// Adds another condition.
     #[must_use]
     pub fn with(mut self, what: &str, how: String) -> Self {
         self.0.insert(what.to_owned(), how);
         self
     }
 
-    /// The first in which another one differs.
+    /// Returns the first condition in which `other` differs.
     fn difference(&self, other: &Self) -> Option<String> {
         let names = self.0.keys().chain(other.0.keys());
         let says = |one: &Self, name| one.0.get(name).map_or("not known", String::as_str).to_owned();
@@ -54,24 +54,24 @@ struct SavedResults<T> {
     results: T,
 }
 
-/// What an earlier run left under the same conditions.
+/// Reads the results of an earlier run under the same conditions.
 ///
 /// # Errors
-/// When there is nothing, not of this version, or of other conditions.
+/// If there are no results, or they are of another version or other conditions.
 pub fn read<T: DeserializeOwned>(file: &Path, conditions: &Conditions) -> Result<T, String> {
     let text = fs::read(file).map_err(|error| format!("nothing to go on from: {}: {error}", file.display()))?;
     let kept: SavedResults<T> =
         serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", file.display()))?;
     match conditions.difference(&kept.conditions) {
         None => Ok(kept.results),
-        Some(difference) => Err(format!("{} cannot be gone on from: {difference}; leave out --resume", file.display())),
+        Some(difference) => Err(format!("cannot resume from {}: {difference}; run without --resume", file.display())),
     }
 }
 
-/// Leaves it for another run.
+/// Saves results for another run.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write(file: &Path, conditions: &Conditions, results: &impl Serialize) -> Result<(), String> {
     let kept = SavedResults { conditions: conditions.clone(), results };
     let text = serde_json::to_string(&kept).map_err(|error| error.to_string())?;

@@ -5,7 +5,7 @@
 //! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
 //! [`Sipp`] are the other ends, and so are [`Caller`] and [`Callee`], which the test plays itself, and [`Load`] and [`Answerer`],
 //! our own load generator; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
-//! addresses, [`bind9`] is the name server, whose zone [`Updates`] changes, and [`Keepalived`] lets one address be that of either of two machines.
+//! addresses, [`bind9`] is the name server, whose zone [`ZoneUpdater`] changes, and [`Keepalived`] lets one address be that of either of two machines.
 //!
 //! Two environment variables are read:
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;

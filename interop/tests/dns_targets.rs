@@ -74,6 +74,6 @@ fn pods_come_and_go_and_no_call_fails() {
 
     // What is known stays when the DNS says that there is nothing.
     updates.set_addresses(HOST, TTL_S, &[]);
-    until("that is told", || server.log().contains("knows no server there any more; its targets stay as they were"));
+    until("that is told", || server.log().contains("names no server for it; its targets are unchanged"));
     assert_eq!(targets(&server), [uri(2)]);
 }

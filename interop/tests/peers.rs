@@ -131,7 +131,7 @@ fn member_alone_serves_after_two_seconds_and_says_who_does_not_answer() {
     wait_until("it serves", || one.status()["cluster"]["warm"] == true);
     assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
     let trouble = one.status()["cluster"]["trouble"].to_string();
-    assert!(trouble.contains("gives no sign of life"), "{trouble}");
+    assert!(trouble.contains("sends no heartbeat"), "{trouble}");
     let two = second.start();
     wait_until_ready(&two, 1);
     assert_eq!(two.registrations(), 1);

@@ -250,6 +250,7 @@ fn what_no_route_takes_is_refused_as_configured() {
     }
 }
 
+//= rfc3581#3:source-port
 #[test]
 fn the_server_registers_at_a_carrier_renews_and_leaves() {
     let port = free_port();

@@ -1,8 +1,8 @@
 //! Shards behind locks, for the shells whose threads share them.
 //!
-//! Each shard has a lock of its own, which is the paper's division of users and transactions into sets. A thread holds one such
-//! lock while it deals with a message and sends what comes of it; within it, the location table's for a look-up. Where nothing
-//! is kept of what is forwarded, a thread uses a brain of its own and locks nothing but the location table.
+//! Each shard has its own lock, which corresponds to the paper's division of users and transactions into sets. A
+//! thread holds one shard lock while it handles a message and sends the results, and within it the location table's
+//! lock during a lookup. In stateless mode each thread uses its own shard group and locks only the location table.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,23 +14,23 @@ use strowger_foundation::Timestamp;
 use crate::shard_group::{Affinity, ProcessContext, Setup, ShardGroup};
 use crate::socket::{Clock, Socket};
 
-/// How often somebody looks whether timers are due.
+/// Interval at which timers are checked.
 const TICK: Duration = Duration::from_millis(10);
 
-/// All shards of the process, and its socket.
+/// All shards of the process and its socket.
 pub(crate) struct LockedShards {
     rules: ProcessContext,
     seats: Box<[Mutex<ShardGroup>]>,
-    /// The socket that all share.
+    /// Socket shared by all threads.
     pub(crate) socket: Socket,
     clock: Clock,
 }
 
 impl LockedShards {
-    /// A shelf of all shards, and a thread that looks after their timers.
+    /// Creates all shards and starts the thread that runs their timers.
     ///
     /// # Errors
-    /// When there is no such thread.
+    /// If the thread cannot be started.
     pub(crate) fn start(setup: &Setup, socket: Socket) -> std::io::Result<Arc<Self>> {
         let rules = ProcessContext::new(setup);
         let seats = (0..rules.brains()).map(|number| Mutex::new(rules.brain(number))).collect();
@@ -40,12 +40,12 @@ impl LockedShards {
         Ok(shelf)
     }
 
-    /// A brain for one thread: of use only where nothing is kept.
+    /// Creates a shard group for one thread. Used in stateless mode only.
     pub(crate) fn own(&self) -> ShardGroup {
         self.rules.brain(0)
     }
 
-    /// Deals with a datagram, all the way.
+    /// Handles a datagram completely.
     pub(crate) fn handle(&self, own: &mut ShardGroup, peer: SocketAddr, bytes: &[u8]) {
         let Some(letter) = self.rules.steer(bytes) else { return };
         let now = self.clock.now();
@@ -62,7 +62,7 @@ impl LockedShards {
         }
     }
 
-    /// Does what is due in a thread's own brain.
+    /// Runs the due timers of a thread's own shard group.
     pub(crate) fn idle(&self, own: &mut ShardGroup) {
         self.look_after(own, self.clock.now());
     }

@@ -1,7 +1,7 @@
-//! The shard, as all shells see it: the one file that touches its API.
+//! The shard API as the shells use it. No other file touches it.
 //!
-//! A message is steered by the user who is called or registers, as the paper's second stage is chosen: so the shard that has a
-//! call's transactions also has its callee's bindings, and processes need share neither.
+//! Messages are routed by the user who is called or registers, as the paper chooses its second stage. The shard with
+//! a call's transactions therefore also has the callee's bindings, and processes need to share neither.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use strowger_shard::{
 };
 use strowger_transaction::Timing;
 
-/// The domain of all users.
+/// Domain of all users.
 pub(crate) const DOMAIN: &str = "ex.example.com";
 
-/// What a server is made from. Processes that are made from the same understand each other's branches.
+/// Parameters of a server. Processes with equal parameters understand each other's branches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
-    /// Where it listens.
+    /// Listening address.
     pub(crate) address: SocketAddr,
-    /// Into how many brains transactions and users are divided.
+    /// Number of shard groups over which transactions and users are divided.
     pub(crate) brains: u16,
-    /// Of how many shards each brain is: one has room for no more transactions than a second or two of such loads leave.
+    /// Shards per group. A shard's transaction capacity covers only a second or two of these loads.
     pub(crate) shards: u16,
     /// Whether requests are forwarded without state.
     pub(crate) is_stateless: bool,
     /// T1 of RFC 3261; transactions live 64 times as long.
     pub t1: Duration,
-    /// What hashes and keys are made from.
+    /// Seed of hashes and keys.
     pub(crate) seed: u64,
 }
 
-/// What all shards of a process have in common.
+/// State common to all shards of a process.
 pub(crate) struct ProcessContext {
     is_stateless: bool,
     brains: u16,
@@ -59,31 +59,31 @@ pub(crate) struct ProcessContext {
     snapshot: Arc<Snapshot>,
 }
 
-/// What binds a message to a shard.
+/// What ties a message to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Affinity {
-    /// Its transaction.
+    /// The message's transaction.
     Transaction,
-    /// The bindings of who is called: any shard that sees them will do.
+    /// The callee's bindings: any shard that sees them can handle the message.
     Callee,
-    /// Nothing: any shard will do.
+    /// Nothing: any shard can handle the message.
     Nothing,
 }
 
-/// A message of which is known where it goes.
+/// A message whose destination shard is known.
 pub(crate) struct RoutedMessage<'a> {
     peek: Peek<'a>,
     steered: SteeringResult,
-    /// The brain where it belongs, or where it may go as well as anywhere else.
+    /// Shard group that owns the message, or an arbitrary one if any will do.
     pub(crate) brain: u16,
-    /// The shard of that brain.
+    /// Index of the shard within the group.
     part: u16,
-    /// What binds it to that.
+    /// What ties the message to the shard.
     pub(crate) bound: Affinity,
 }
 
 impl ProcessContext {
-    /// The rules of a server.
+    /// Creates the context of a server.
     #[must_use]
     pub(crate) fn new(setup: &Setup) -> Self {
         let Setup { address, brains, shards, is_stateless, t1, seed } = *setup;
@@ -122,19 +122,20 @@ impl ProcessContext {
         }
     }
 
-    /// How many brains there are.
+    /// Returns the number of shard groups.
     #[must_use]
     pub(crate) fn brains(&self) -> u16 {
         self.brains
     }
 
-    /// The brain `number`, with its shards.
+    /// Creates shard group `number` with its shards.
     #[must_use]
     pub(crate) fn brain(&self, number: u16) -> ShardGroup {
         let first = number.saturating_mul(self.shards);
         let own = first..first.saturating_add(self.shards);
         let shards = own.map(|shard| self.shard(shard, u64::from(shard))).collect();
-        // What keeps no state has one name in every thread and process, so that each takes the responses to another's requests.
+        // A stateless forwarder has the same name in every thread and process, so each accepts responses to the
+        // others' requests.
         let forwarder = self.is_stateless.then(|| self.shard(0, u64::from(number) + (1 << 32)));
         ShardGroup { shards, forwarder, message: Vec::new() }
     }
@@ -155,7 +156,7 @@ impl ProcessContext {
         })
     }
 
-    /// Reads the little of a message that says where it goes; `None` for what is no message, or nobody's.
+    /// Reads just enough of a message to route it. Returns `None` if it is not a SIP message or belongs to no shard.
     #[must_use]
     pub(crate) fn steer<'a>(&self, bytes: &'a [u8]) -> Option<RoutedMessage<'a>> {
         let peek = Peek::read(bytes).ok()?;
@@ -175,7 +176,8 @@ impl ProcessContext {
         u16::try_from(hash).unwrap_or(0)
     }
 
-    /// The shard of the user of ours whom a Request-URI names. A CANCEL and the ACK to a refusal have that of their INVITE.
+    /// Returns the shard of the local user in the Request-URI. A CANCEL and the ACK to a non-2xx response carry the
+    /// Request-URI of their INVITE.
     fn by_callee(&self, peek: &Peek<'_>) -> Option<u16> {
         let StartLine::Request { uri, method } = peek.head().start() else { return None };
         if method == Method::Register {
@@ -189,7 +191,7 @@ impl ProcessContext {
     }
 }
 
-/// Some shards, and beside them, where nothing is kept of what is forwarded, one that only forwards.
+/// A set of shards, plus a stateless forwarder if the server is stateless.
 pub(crate) struct ShardGroup {
     shards: Vec<Shard>,
     forwarder: Option<Shard>,
@@ -197,7 +199,7 @@ pub(crate) struct ShardGroup {
 }
 
 impl ShardGroup {
-    /// Reads a datagram and deals with it; what is no message, or nobody's, is dropped.
+    /// Parses and handles a datagram. Drops anything that is not a SIP message or belongs to no shard.
     pub(crate) fn handle_datagram(
         &mut self,
         rules: &ProcessContext,
@@ -211,7 +213,7 @@ impl ShardGroup {
         }
     }
 
-    /// Deals with a message, and sends what comes of it.
+    /// Handles a message and sends the resulting messages.
     pub(crate) fn handle_message(
         &mut self,
         now: Timestamp,
@@ -236,7 +238,7 @@ impl ShardGroup {
         drain(shard, message, send);
     }
 
-    /// Does what is due, if anything is.
+    /// Runs due timers, if any.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, mut send: impl FnMut(SocketAddr, &[u8])) {
         for shard in self.shards.iter_mut().chain(&mut self.forwarder) {
             if wakeup(shard) <= now {
@@ -246,7 +248,7 @@ impl ShardGroup {
         }
     }
 
-    /// When something is due; [`Timestamp::MAX`] where nothing is.
+    /// Returns the time of the next timer, or [`Timestamp::MAX`] if there is none.
     #[must_use]
     pub(crate) fn wakeup(&self) -> Timestamp {
         self.shards.iter().chain(&self.forwarder).map(wakeup).min().unwrap_or(Timestamp::MAX)
@@ -257,7 +259,7 @@ fn wakeup(shard: &Shard) -> Timestamp {
     shard.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
 }
 
-/// Sends all that a shard has to send. Its other outputs are for a store, the DNS and a log, none of which is here.
+/// Sends all pending messages of a shard. Outputs for the store, DNS and log are discarded: none of them exists here.
 fn drain(shard: &mut Shard, message: &mut Vec<u8>, mut send: impl FnMut(SocketAddr, &[u8])) {
     message.clear();
     while let Some(output) = shard.poll_output(message) {

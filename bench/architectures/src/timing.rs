@@ -1,12 +1,13 @@
-//! The event-based shell with a look at the clock around each message: how long it waited for the thread, and how long the
-//! thread was busy with it, as the thesis on evaluating SIP servers has it (its K_sockq and its service time X).
+//! The event-based shell with timestamps around each message. Measures how long each message waits for the thread and
+//! how long the thread is busy with it, as in the thesis on evaluating SIP servers (its K_sockq and its service time
+//! X).
 //!
-//! A message has arrived when the kernel says so (its time stamp). The thread begins with it as soon as it has arrived and the
-//! message before is done with; what it takes to be received, or to wake the thread up, is part of its service. So waiting is
-//! nothing but other messages, as in a queue M/G/1. A thread that stays awake never has to be woken up.
+//! A message arrives at the time of the kernel's timestamp. Its service begins when it has arrived and the message
+//! before it is finished; receiving it and waking the thread are part of its service. Waiting is therefore due to
+//! other messages only, as in an M/G/1 queue. A thread that polls continuously never needs a wake-up.
 //!
-//! Messages are received in batches, as `strowger serve` does, because that is the socket of this project that asks for time
-//! stamps; each is then dealt with and answered by itself.
+//! Messages are received in batches, as `strowger serve` does, because this is the project's only socket that
+//! requests timestamps. Each message is then handled and answered individually.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,21 +21,21 @@ use crate::say;
 use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, wait};
 
-/// How often it says what it has measured: so often that most times none of the machine's other business was between.
+/// Interval between reports. Short enough that most intervals contain no other activity of the machine.
 const TOLD_EVERY: Duration = Duration::from_millis(50);
 
-/// Opens the socket, with the usual room.
+/// Opens the socket with the default buffer size.
 ///
 /// # Errors
-/// When the address is not to be had.
+/// If the address is not available.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(io::Error::other)
 }
 
-/// Serves, and says again and again what it has measured so far.
+/// Serves and regularly reports the measurements so far.
 ///
 /// # Errors
-/// When the socket cannot be read any more.
+/// If the socket cannot be read.
 pub(crate) fn serve(setup: &Setup, mut socket: UdpSocket, is_awake: bool, ready: impl FnOnce()) -> io::Result<()> {
     let rules = ProcessContext::new(setup);
     let mut brain = rules.brain(0);
@@ -42,7 +43,7 @@ pub(crate) fn serve(setup: &Setup, mut socket: UdpSocket, is_awake: bool, ready:
     let (mut received, mut sending) = (RecvBatch::new(), SendBatch::new());
     let mut sums = Sums::default();
     let mut reported = clock.now();
-    // Since when the thread has nothing to do, or the next message.
+    // When the thread became idle or began the next message.
     let mut free_ns = real_ns();
     ready();
     loop {
@@ -53,7 +54,7 @@ pub(crate) fn serve(setup: &Setup, mut socket: UdpSocket, is_awake: bool, ready:
             brain.handle_datagram(&rules, clock.now(), datagram.peer, datagram.bytes, send);
             let kind = kind_of(datagram.bytes);
             let begun_ns = arrived_ns.max(free_ns);
-            // Real time may be set back.
+            // The real-time clock may be set back.
             free_ns = real_ns().max(begun_ns);
             sums.add(kind, begun_ns - arrived_ns, free_ns - begun_ns);
         }
@@ -72,24 +73,24 @@ pub(crate) fn serve(setup: &Setup, mut socket: UdpSocket, is_awake: bool, ready:
     }
 }
 
-/// Sends a message at once. One that the kernel does not take is lost, as on the way.
+/// Sends a message immediately. If the kernel rejects it, the message is lost, as it could be in the network.
 fn pass_on(socket: &mut UdpSocket, sending: &mut SendBatch, peer: SocketAddr, bytes: &[u8]) {
     sending.next_slot().extend_from_slice(bytes);
     sending.commit(peer, OrderingKey::ALL);
     let _ = socket.send(sending, |_| {});
 }
 
-/// The clock by which the kernel stamps.
+/// Returns the time of the clock that the kernel's timestamps use.
 fn real_ns() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The types that are told apart: those of a call, and what else there is.
+/// Message types that are reported separately: those of a call, REGISTER and the rest.
 const KINDS: [&str; 8] = ["INVITE", "180", "200 to INVITE", "ACK", "BYE", "200 to BYE", "REGISTER", "other"];
 const OTHER: usize = KINDS.len() - 1;
 
-/// Which of [`KINDS`] a message is.
+/// Returns the index of a message's type in [`KINDS`].
 fn kind_of(bytes: &[u8]) -> usize {
     let Some(response) = bytes.strip_prefix(b"SIP/2.0 ") else {
         return match bytes.split(|byte| *byte == b' ').next() {
@@ -118,7 +119,7 @@ fn kind_of(bytes: &[u8]) -> usize {
     }
 }
 
-/// What has been measured, by type.
+/// Measurements per message type.
 #[derive(Debug, Default)]
 struct Sums([Sum; KINDS.len()]);
 
@@ -127,7 +128,7 @@ struct Sum {
     count: u64,
     wait_ns: u64,
     service_ns: u64,
-    /// The sum of the squares of service times.
+    /// Sum of the squared service times.
     service_ns2: f64,
 }
 
@@ -141,7 +142,7 @@ impl Sums {
         }
     }
 
-    /// A line of JSON: all since the beginning, and the time.
+    /// Returns all measurements since the start, and the time, as a line of JSON.
     fn line(&self) -> String {
         let rows = KINDS.iter().zip(&self.0).filter(|(_, sum)| sum.count > 0);
         let rows = rows.map(|(kind, sum)| {

@@ -1,4 +1,4 @@
-//! Who decides where calls go, and between which targets.
+//! The compared policies and the layouts of targets.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BALANCER, target};
 
-/// Who decides, and by which rule.
+/// A load-balancing policy of Strowger or Kamailio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "`KNOWN` says what they are")]
 pub enum Contender {
@@ -33,22 +33,22 @@ use Contender::{
     LeastTransactions, LeastWork2, LeastWork175, LeastWorkOfTwo, Openser, RoundRobin, Weighted,
 };
 
-/// How a contender is told.
+/// How a policy is configured.
 enum PolicyConfig {
-    /// Ours: keys of `[[balancer]]`.
+    /// Strowger: keys of `[[balancer]]`.
     Ours(&'static str),
-    /// The number of the dispatcher's algorithm.
+    /// Kamailio: number of the dispatcher's algorithm.
     Kamailio(u8),
 }
 
 struct ContenderInfo {
     contender: Contender,
-    /// On the command line.
+    /// Name on the command line.
     name: &'static str,
-    /// In tables; the papers' names.
+    /// Name in tables, from the papers.
     shown: &'static str,
     told: PolicyConfig,
-    /// Whether it takes notice of weights.
+    /// Whether the policy uses weights.
     weighs: bool,
 }
 
@@ -97,7 +97,7 @@ const KNOWN: [ContenderInfo; 15] = [
 ];
 
 impl Contender {
-    /// All of them, in the order of tables.
+    /// Returns all contenders in the order of tables.
     pub fn all() -> impl Iterator<Item = Self> {
         KNOWN.iter().map(|known| known.contender)
     }
@@ -106,31 +106,31 @@ impl Contender {
         KNOWN.iter().find(|known| known.contender == self).unwrap_or(&KNOWN[0])
     }
 
-    /// Reads its name.
+    /// Parses a contender's name.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is no contender of this name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let found = KNOWN.iter().find(|known| known.name == text);
         found.map(|known| known.contender).ok_or_else(|| {
             let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
-            format!("no such contender; there are {}", names.join(", "))
+            format!("no such contender; choose one of {}", names.join(", "))
         })
     }
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.known().name
     }
 
-    /// Whether it is ours.
+    /// Returns whether the policy is Strowger's.
     #[must_use]
     pub fn is_ours(self) -> bool {
         matches!(self.known().told, PolicyConfig::Ours(_))
     }
 
-    /// The dispatcher's algorithm; ours have none.
+    /// Returns the dispatcher's algorithm, or `None` for Strowger.
     #[must_use]
     pub fn algorithm(self) -> Option<u8> {
         match self.known().told {
@@ -139,19 +139,19 @@ impl Contender {
         }
     }
 
-    /// Whether there is something to be seen of it between these targets: who is to be told how fast they are must listen, and
-    /// with one target all do the same.
+    /// Returns whether a layout is worth measuring: a layout with known weights needs a policy that uses them, and
+    /// with one target all policies behave the same, so only some are measured.
     #[must_use]
     pub fn is_of(self, layout: Layout) -> bool {
         match layout.speeds {
             Speeds::Told => self.known().weighs,
             _ if layout.targets == 1 => matches!(self, Hash | LeastWork175 | KamailioHash),
-            // They are the same as round robin where all weigh the same.
+            // Equal to round robin if all weights are equal.
             _ => !matches!(self, Weighted | KamailioWeight),
         }
     }
 
-    /// Our configuration, between these targets.
+    /// Returns Strowger's configuration for a layout.
     #[must_use]
     pub fn configuration(self, layout: Layout, more: &ExtraConfig) -> String {
         let PolicyConfig::Ours(policy) = self.known().told else { return String::new() };
@@ -172,13 +172,13 @@ impl Contender {
         )
     }
 
-    /// The other's list of targets.
+    /// Returns Kamailio's list of targets.
     #[must_use]
     pub fn list(self, layout: Layout) -> String {
         let mut text = String::new();
         let units: u32 = (0..layout.targets).map(|index| u32::from(layout.weight(index))).sum();
         for index in 0..layout.targets {
-            // In percent, as algorithm 9 wants them.
+            // In percent, as algorithm 9 expects.
             let weight = (100 * u32::from(layout.weight(index)) + units / 2) / units.max(1);
             let _ = writeln!(text, "1 sip:{} 0 0 duid=t{index};weight={weight}", target(index));
         }
@@ -192,14 +192,14 @@ impl fmt::Display for Contender {
     }
 }
 
-/// What besides the policy our configuration says.
+/// Configuration besides the policy.
 #[derive(Clone, Debug)]
 pub struct ExtraConfig {
     /// Lines of `[[balancer]]`.
     pub balancer: &'static str,
     /// Lines of `[proxy]`.
     pub proxy: &'static str,
-    /// T1, in milliseconds.
+    /// T1 in milliseconds.
     pub t1_ms: u32,
 }
 
@@ -209,75 +209,75 @@ impl Default for ExtraConfig {
     }
 }
 
-/// How fast the targets are.
+/// Speeds of the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Speeds {
-    /// All the same.
+    /// Equal speeds.
     Equal,
-    /// Every second one is half as fast, and nobody knows.
+    /// Every second target has half the speed, unknown to the balancer.
     Unequal,
-    /// The same, and the balancer was told their weights.
+    /// The same, with weights configured in the balancer.
     Told,
 }
 
-/// The law of service times.
+/// Distribution of service times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Law {
     /// Exponential.
     Exponential,
-    /// Each request of a method takes the same.
+    /// Constant per method.
     Constant,
 }
 
-/// Calls a second that a target can serve.
+/// Calls per second that a target can serve.
 pub const CALLS: f64 = 300.0;
-/// How often a BYE the cost of an INVITE is.
+/// Ratio of the service time of an INVITE to that of a BYE.
 pub const RATIO: f64 = 1.75;
 
-/// Mean service times of an INVITE and of a BYE, in seconds, of a target that is not slow.
+/// Returns the mean service times of an INVITE and a BYE at a fast target, in seconds.
 #[must_use]
 pub fn service() -> (f64, f64) {
     let bye = 1.0 / CALLS / (1.0 + RATIO);
     (RATIO * bye, bye)
 }
 
-/// The targets.
+/// A layout of targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Layout {
-    /// How many.
+    /// Number of targets.
     pub targets: u16,
-    /// How fast.
+    /// Their speeds.
     pub speeds: Speeds,
-    /// By which law.
+    /// Distribution of their service times.
     pub law: Law,
 }
 
 impl Layout {
-    /// Equal ones, of exponential service times.
+    /// Returns equal targets with exponential service times.
     #[must_use]
     pub const fn equal(targets: u16) -> Self {
         Self { targets, speeds: Speeds::Equal, law: Law::Exponential }
     }
 
-    /// Whether a target is half as fast as others.
+    /// Returns whether a target has half the speed.
     #[must_use]
     pub const fn is_slow(&self, index: u16) -> bool {
         !matches!(self.speeds, Speeds::Equal) && index % 2 == 1
     }
 
-    /// What the balancer is told.
+    /// Returns the configured weight of a target.
     #[must_use]
     pub const fn weight(&self, index: u16) -> u16 {
         if matches!(self.speeds, Speeds::Told) && !self.is_slow(index) { 2 } else { 1 }
     }
 
-    /// Calls a second that all of them can serve.
+    /// Returns the calls per second that all targets together can serve.
     #[must_use]
     pub fn capacity(&self) -> f64 {
         (0..self.targets).map(|index| if self.is_slow(index) { CALLS / 2.0 } else { CALLS }).sum()
     }
 
-    /// `--service-time` of targets of this speed.
+    /// Returns the `--service-time` of targets of this speed.
     #[must_use]
     pub fn service_time(&self, is_slow: bool) -> String {
         let times = if is_slow { 2.0 } else { 1.0 };

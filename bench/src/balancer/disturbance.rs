@@ -1,4 +1,5 @@
-//! One of eight targets stops under load, and comes back: what becomes of calls, of the others' calls, and of keys.
+//! One of eight targets stops under load and comes back. Measures the effect on its calls, on calls to other targets
+//! and on the assignment of keys.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,26 +20,26 @@ use super::generate::{self, LoadRequest, LoadResult, TALK};
 use super::keys::{self, MovedKeys};
 use super::{peer, target};
 
-/// Among so many targets.
+/// Number of targets.
 pub const TARGETS: u16 = 8;
-/// The load in percent: the others can serve it all.
+/// Load in percent. The remaining targets can serve all of it.
 pub const PERCENT: f64 = 50.0;
-/// Keys that are asked for.
+/// Number of keys that are probed.
 const KEYS: u32 = 400;
-/// An answer that took longer was caught by the target that stopped: no queue is as long at this load.
+/// A longer response time means that the request reached the stopped target: no queue gets that long at this load.
 const CAUGHT: Duration = Duration::from_millis(400);
-/// What our configuration says: keys are users, so that each can be asked for again; probes, and a slow start.
+/// Strowger's configuration: users as keys, so that each can be probed repeatedly; health probes, and a slow start.
 const BALANCER: &str =
     "key = \"user\"\nprobe = { interval = \"1s\", timeout = \"500ms\", down = 2, up = 2 }\nslow_start = \"10s\"\n";
-/// The same where calls go by load.
+/// The same for policies that select by load.
 const BY_LOAD: &str = "probe = { interval = \"1s\", timeout = \"500ms\", down = 2, up = 2 }\nslow_start = \"10s\"\n";
 
 /// How a target stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StopMethod {
-    /// It stands still, and goes on later: SIGSTOP, SIGCONT.
+    /// The target is suspended and resumed: SIGSTOP, SIGCONT.
     Stopped,
-    /// It ends, and another one is started in its place: SIGKILL.
+    /// The target is killed and a new one is started: SIGKILL.
     Killed,
 }
 
@@ -51,70 +52,70 @@ impl fmt::Display for StopMethod {
     }
 }
 
-/// A second of it.
+/// Results of one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
-    /// Calls that ended well, and otherwise.
+    /// Calls that succeeded and calls that failed.
     pub ended: (u64, u64),
-    /// INVITE to 200 at the 99th percentile, in milliseconds.
+    /// 99th percentile from INVITE to 200, in milliseconds.
     pub p99: f64,
-    /// The share of the calls that went to the target, in percent; none where the balancer was not asked.
+    /// Share of the calls that went to the target, in percent. `None` if the balancer was not queried.
     pub share: Option<f64>,
 }
 
-/// What came of it.
+/// Results of a target's failure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Who chose.
+    /// Policy under test.
     pub contender: Contender,
-    /// How it stopped.
+    /// How the target stopped.
     pub how: StopMethod,
-    /// When, and when it came back, in seconds.
+    /// When it stopped and when it came back, in seconds.
     pub away: (u64, u64),
-    /// INVITEs, and how many of them had no 200.
+    /// INVITEs sent, and those without a 200.
     pub invites: (u64, u64),
-    /// BYEs, and how many of them had no 200.
+    /// BYEs sent, and those without a 200.
     pub byes: (u64, u64),
-    /// INVITEs that waited for the target before they were answered.
+    /// INVITEs that waited for the stopped target before they were answered.
     pub caught: u64,
-    /// How long the longest took, in seconds.
+    /// Longest response time in seconds.
     pub longest: f64,
-    /// How calls ended that did not end well, and how many of each.
+    /// Failure reasons with their number of calls.
     pub failures: Vec<(String, u64)>,
-    /// Keys that led elsewhere while it was away: of its own, and of others; where keys are what is gone by.
+    /// Moved keys while the target was away: of the target and of all others. `None` if the policy does not use keys.
     pub moved: Option<((usize, usize), (usize, usize))>,
-    /// Keys that lead elsewhere than before when it has had its slow start.
+    /// Keys with another target than at first, after the slow start.
     pub astray: Option<usize>,
-    /// Second by second.
+    /// Results per second.
     pub seconds: Vec<Second>,
 }
 
-/// When what happens, in seconds from the beginning of what is counted.
+/// Schedule of events, in seconds from the start of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// The target stops.
     pub stops: u64,
-    /// Keys are asked for.
+    /// Keys are probed.
     pub looked_at: u64,
-    /// It comes back.
+    /// The target comes back.
     pub returns: u64,
-    /// Keys are asked for again, behind the slow start.
+    /// Keys are probed again, after the slow start.
     pub looked_at_again: u64,
-    /// The end.
+    /// The run ends.
     pub ends: u64,
 }
 
 impl Schedule {
-    /// Long enough for everything.
+    /// Schedule of a full run.
     pub const USUAL: Self = Self { stops: 8, looked_at: 13, returns: 20, looked_at_again: 36, ends: 42 };
-    /// To see that it works: there is no time for a slow start.
+    /// Schedule of a smoke test, too short for a slow start.
     pub const QUICK: Self = Self { stops: 3, looked_at: 6, returns: 9, looked_at_again: 12, ends: 15 };
 }
 
-/// Does it.
+/// Runs the study.
 ///
 /// # Errors
-/// When a process does not start, or the balancer ends.
+/// If a process does not start, or the balancer ends.
 pub fn disturb(
     binary: &Path,
     (contender, how): (Contender, StopMethod),
@@ -180,7 +181,7 @@ pub fn disturb(
 
 type Map = Vec<Option<SocketAddr>>;
 
-/// Asks for keys: before the target stops, while it is away, and when it is back.
+/// Probes keys before the target stops, while it is away and after its return.
 struct KeyProbe {
     threads: Vec<JoinHandle<std::io::Result<Map>>>,
 }
@@ -206,20 +207,20 @@ impl KeyProbe {
     fn maps(self) -> Result<[Map; 3], String> {
         let joined = self.threads.into_iter().map(|thread| match thread.join() {
             Ok(map) => map.map_err(|error| error.to_string()),
-            Err(_) => Err("who asked for keys died".to_owned()),
+            Err(_) => Err("the thread that probes keys panicked".to_owned()),
         });
         let maps: Vec<Map> = joined.collect::<Result<_, _>>()?;
         maps.try_into().map_err(|_| "keys were not asked for three times".to_owned())
     }
 }
 
-/// Which share of requests the first target gets, as the balancer tells when it is asked.
+/// Share of requests of the first target, as the balancer reports it.
 struct Shares {
     binary: PathBuf,
     folder: PathBuf,
-    /// Requests so far: of the first target, and of all.
+    /// Requests so far: of the first target, and in total.
     last: Option<(f64, f64)>,
-    /// In percent, between one question and the next.
+    /// Share of the first target between two reports, in percent.
     of_first: Vec<Option<f64>>,
 }
 
@@ -247,7 +248,7 @@ impl Shares {
     }
 }
 
-/// Requests so far of a target, and of all.
+/// Returns the requests so far of a target, and in total.
 fn requests(said: &Value, of: SocketAddr) -> Option<(f64, f64)> {
     let (mut its, mut all) = (None, 0.0);
     for target in said["targets"].as_array()? {
@@ -275,7 +276,7 @@ fn judge(
     let seconds = ran.phase.series.slices().iter().enumerate().map(|(second, slice)| Second {
         ended: (slice.ended_well(), slice.lost + slice.failed),
         p99: 1e3 * slice.latency.quantile(0.99).as_secs_f64(),
-        // What is asked at the end of a second tells of it.
+        // The report at the end of a second covers that second.
         share: shares.get(second + 1).copied().flatten(),
     });
     Disturbance {

@@ -1,4 +1,4 @@
-//! The generator: `strowger load`'s engine in this process, one run for each load.
+//! The generator: the engine of `strowger load` in this process, one run per load.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,51 +13,52 @@ use super::figures::{Cost, Figures, Times};
 use super::{BALANCER, DOMAIN};
 use crate::proxy::watch::{Sample, Watcher, within};
 
-/// Users on each side.
+/// Users per side.
 const USERS: u32 = 1_000;
-/// Ports of the callers.
+/// Number of caller ports.
 const SOCKETS: usize = 8;
-/// How long they talk: so long that calls go on at the same time, and BYEs come at random whoever was called in turn.
+/// Talk time. Long enough that calls overlap, and random so that BYEs arrive at random even if targets are called in
+/// rotation.
 pub const TALK: &str = "uniform(min=500ms,max=1500ms)";
-/// The interval after which a request that is not answered is sent again, as RFC 3261 has it.
+/// Initial retransmission interval, as in RFC 3261.
 pub const T1: Duration = Duration::from_millis(500);
-/// What callers would hardly notice: thirty times the mean service time.
+/// Response time that callers hardly notice: thirty times the mean service time.
 pub const SOON: Duration = Duration::from_millis(50);
 
-/// What a server is asked to do.
+/// Load offered to a server.
 #[derive(Clone, Debug)]
 pub struct LoadRequest {
-    /// Calls a second; where it is none, so many at once.
+    /// Calls per second. `None` means a closed loop of `at_once` calls.
     pub rate: Option<f64>,
-    /// How many at once, where there is no rate.
+    /// Concurrent calls without a rate.
     pub at_once: usize,
-    /// How long they talk; not at all without.
+    /// Talk time; `None` means zero.
     pub talk: Option<&'static str>,
-    /// What is not counted, at the beginning.
+    /// Initial time that is not counted.
     pub warm_up: Duration,
-    /// What is.
+    /// Counted time.
     pub time: Duration,
-    /// How long calls may take that have begun by then.
+    /// Maximum time for calls to end after the load stops.
     pub drain: Duration,
-    /// What randomness begins with.
+    /// Random seed.
     pub seed: u64,
-    /// Who answers in this process, at once; where there are none, others do.
+    /// Addresses at which this process answers immediately. Empty if other processes are the targets.
     pub answered_at: Vec<SocketAddr>,
 }
 
-/// What came of it.
+/// Results of a load.
 #[derive(Debug)]
 pub struct LoadResult {
-    /// As the generator saw it.
+    /// The generator's report.
     pub phase: PhaseReport,
-    /// What the server used, meanwhile.
+    /// Resource usage of the server during the load.
     pub samples: Vec<Sample>,
 }
 
-/// Calls through the balancer of process `pid`.
+/// Sends calls through the balancer of process `pid`.
 ///
 /// # Errors
-/// When there is nothing to measure: the server answers nothing, or the generator cannot run.
+/// If nothing can be measured: the server does not answer, or the generator cannot run.
 pub fn run(pid: u32, ask: &LoadRequest) -> Result<LoadResult, String> {
     let said = |error: PlanError| error.to_string();
     let set: Vec<_> = ask.talk.iter().map(|law| ("hold".to_owned(), (*law).to_owned())).collect();
@@ -93,7 +94,7 @@ pub fn run(pid: u32, ask: &LoadRequest) -> Result<LoadResult, String> {
 }
 
 impl LoadResult {
-    /// Times and shares.
+    /// Returns times and shares.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn figures(&self) -> Figures {
@@ -119,7 +120,7 @@ impl LoadResult {
         }
     }
 
-    /// What the balancer used for each call.
+    /// Returns the balancer's cost per call.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn cost(&self) -> Option<Cost> {
@@ -138,7 +139,7 @@ impl LoadResult {
     }
 }
 
-/// From a request to its 2xx, in milliseconds.
+/// Returns the times from a request to its 2xx, in milliseconds.
 fn times(meter: &Meter, verb: MethodId) -> Times {
     let ms = |time: Duration| 1e3 * time.as_secs_f64();
     meter.answer(verb, ResponseClass::Success).filter(|times| times.count() > 0).map_or_else(Times::default, |times| {

@@ -1,5 +1,6 @@
-//! The same policies between ideal queues, in virtual time: the production's own choice ([`Set::order`]) and counts, the same
-//! emulated servers, and nothing else. What processes and their wake-ups add is the difference to what was measured.
+//! The same policies with ideal queues in virtual time: the production code for target selection ([`Set::select`])
+//! and counts, the same emulated servers, and nothing else. The difference to the measurements is due to processes
+//! and their wake-ups.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,10 +19,10 @@ use super::contender::{Contender, Layout};
 use super::figures::Times;
 use super::target;
 
-/// Of the calls, the first share that is not counted.
+/// Initial share of the calls that is not counted.
 const WARM_UP: f64 = 0.1;
 
-/// Times of INVITEs and BYEs at `load` (0 to 1), of so many calls; nothing of a contender that is not ours.
+/// Returns the times of INVITEs and BYEs at `load` (0 to 1) over `calls` calls, or `None` for Kamailio.
 #[must_use]
 pub fn run(contender: Contender, layout: Layout, load: f64, calls: usize, seed: u64) -> Option<(Times, Times)> {
     let mut model = Model::new(set(contender, layout)?, layout, calls, seed);
@@ -29,7 +30,7 @@ pub fn run(contender: Contender, layout: Layout, load: f64, calls: usize, seed: 
     Some((times(model.invites), times(model.byes)))
 }
 
-/// The set that our configuration of a contender makes.
+/// Builds the target set from Strowger's configuration of a contender.
 fn set(contender: Contender, layout: Layout) -> Option<Set> {
     let least_work =
         |weights, candidates| SetConfig { policy: Policy::LeastWork, weights, candidates, ..SetConfig::default() };
@@ -59,22 +60,22 @@ fn set(contender: Contender, layout: Layout) -> Option<Set> {
     Set::new(config, (0..layout.targets).map(member).collect()).ok()
 }
 
-/// A call that goes on.
+/// An active call.
 struct Call {
     began: u64,
     member: usize,
     call_guard: Option<CallGuard>,
-    /// The transaction that is being served, and since when.
+    /// Transaction in service and its start.
     request_guard: Option<(RequestGuard, u64)>,
 }
 
 struct Model {
     set: Set,
     layout: Layout,
-    /// The fast servers and the slow ones, each behind the address of its number.
+    /// The fast servers and the slow ones, each at the address of its number.
     services: [Service; 2],
     calls: Vec<Call>,
-    /// When which call ends its talk.
+    /// End of talk of each call.
     talks: BinaryHeap<Reverse<(u64, usize)>>,
     counted_from: usize,
     invites: Vec<f64>,
@@ -100,7 +101,7 @@ impl Model {
         }
     }
 
-    /// Until the last call has ended.
+    /// Runs until the last call has ended.
     fn go(&mut self, rate: f64, seed: u64) {
         let mut arrivals = Arrivals::poisson(rate).times(seed, 0, 1).take(self.calls.capacity()).peekable();
         loop {
@@ -139,7 +140,7 @@ impl Model {
         self.send(now, number, MethodClass::Invite);
     }
 
-    /// A request of a call goes to its target.
+    /// Sends a request of a call to its target.
     fn send(&mut self, now: u64, number: usize, class: MethodClass) {
         let call = &mut self.calls[number];
         let at = Timestamp::from_nanos(now);
@@ -176,7 +177,7 @@ impl Model {
     }
 }
 
-/// A number that is as good as random (SplitMix64).
+/// Returns a pseudorandom number (SplitMix64).
 const fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Where a balancer's instructions go.
+//! Where a balancer spends its instructions.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,17 +9,17 @@ use super::contender::{Contender, ExtraConfig, Layout};
 use super::{BALANCER, DOMAIN, ITS, cluster, peer};
 use crate::callgrind::{self, Counts, Parts};
 
-/// T1 of ours, in milliseconds; a transaction lives 64 times as long. The steps that it takes are the same ones.
+/// T1 of Strowger in milliseconds. Transactions live 64 times as long and take the same steps as with any T1.
 const T1_MS: u32 = 200;
-/// Going on at once.
+/// Number of concurrent calls.
 const AT_ONCE: &str = "16";
-/// Among so many targets.
+/// Number of targets.
 const TARGETS: u16 = 8;
 
-/// Counts for a balancer.
+/// Counts the instructions of a balancer.
 ///
 /// # Errors
-/// When there is no valgrind, or a run fails.
+/// If valgrind is not installed, or a run fails.
 pub fn count(binary: &Path, contender: Contender, counts: Counts) -> Result<Parts, String> {
     callgrind::count(counts, |calls| total(binary, contender, calls, counts.lasts))
 }

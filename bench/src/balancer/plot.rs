@@ -1,4 +1,4 @@
-//! The pictures: times by load, throughput by the number of targets, and what a target that stops does.
+//! The plots: times by load, throughput by number of targets, and the effect of a stopped target.
 
 use std::error::Error;
 use std::path::Path;
@@ -13,7 +13,8 @@ use Contender::{
     Hash, KamailioCallLoad, KamailioHash, LeastCalls, LeastTransactions, LeastWork175, LeastWorkOfTwo, RoundRobin,
 };
 
-/// Who is drawn, and in which colour: those of Okabe and Ito, which people who see no red or green tell apart.
+/// Contenders in the plots with their colours: those of Okabe and Ito, distinguishable with red-green colour
+/// blindness.
 const DRAWN: [(Contender, RGBColor); 8] = [
     (Hash, RGBColor(0, 0, 0)),
     (RoundRobin, RGBColor(204, 121, 167)),
@@ -25,13 +26,13 @@ const DRAWN: [(Contender, RGBColor); 8] = [
     (KamailioCallLoad, RGBColor(230, 159, 0)),
 ];
 
-/// Names and captions of what was drawn.
+/// Names and captions of the drawn plots.
 pub type Drawn = Vec<(&'static str, &'static str)>;
 
-/// Draws all that there are figures for into a folder.
+/// Draws all plots that have results into a folder.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Drawn, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();

@@ -14,28 +14,29 @@ use Contender::{
     RoundRobin,
 };
 
-/// Where the paper's figures are, and the targets of ours.
+/// Layout of the paper's measurements and of the goals.
 const EIGHT: Layout = Layout::equal(8);
-/// The load that policies are compared at, in percent.
+/// Load at which policies are compared, in percent.
 pub const AT: u32 = 80;
 
-/// What stands in a cell that has no figure.
+/// Text of a cell without a value.
 const NONE: &str = "–";
 
-/// A ratio of medians at the load that policies are compared at.
+/// Returns the ratio of two contenders' medians at the load at which policies are compared.
 fn by(results: &Results, one: Contender, other: Contender, of: fn(&Figures) -> f64) -> Option<f64> {
     let median = |contender| results.median(contender, EIGHT, AT, of);
     Some(median(one)? / median(other)?).filter(|ratio| ratio.is_finite())
 }
 
-/// How much of what choosing among all saves at the 99th percentile, beside a hash, is saved by choosing between two; in percent.
+/// Returns how much of the gain of choosing among all targets over a hash remains when choosing between two, at the
+/// 99th percentile and in percent.
 fn kept(results: &Results) -> Option<f64> {
     let p99 = |contender| results.median(contender, EIGHT, AT, |figures| figures.invite.p99);
     let (hash, all, two) = (p99(Hash)?, p99(LeastWork175)?, p99(LeastWorkOfTwo)?);
     Some(100.0 * (hash - two) / (hash - all)).filter(|share| share.is_finite())
 }
 
-/// All targets that this program measures.
+/// Returns all goals that this program measures.
 #[must_use]
 pub fn targets(results: &Results) -> Vec<Goal> {
     let mut targets = Vec::new();
@@ -97,13 +98,13 @@ fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, Limit, Option<f64>
     }
 }
 
-/// All targets in one table.
+/// Returns all goals in one table.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     summary_of(&targets(results))
 }
 
-/// All tables behind the summary.
+/// Returns all tables after the summary.
 #[must_use]
 pub fn all(results: &Results) -> String {
     let mut text = String::new();
@@ -128,7 +129,7 @@ fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Response times of all that were measured between these targets, at one load.
+/// Returns the response times of all contenders with this layout at one load.
 fn times(results: &Results, layout: Layout) -> String {
     let contenders = results.contenders(layout);
     let has_it = |contender: &Contender| results.median(*contender, layout, AT, |figures| figures.carried).is_some();
@@ -146,7 +147,7 @@ fn times(results: &Results, layout: Layout) -> String {
     for contender in contenders {
         let of = |of: fn(&Figures) -> f64| results.median(contender, layout, AT, of);
         let ratio = |which: fn(&Figures) -> f64| {
-            // Where nothing was answered there is no time.
+            // Without answers there are no times.
             let ratio = of(which).zip(best(which)).map(|(its, best)| its / best);
             ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         };
@@ -186,7 +187,7 @@ fn modelled(times: Option<Times>) -> String {
     times.map_or_else(String::new, |times| format!("*{:.2}, {:.1}*", times.mean, times.p99))
 }
 
-/// The mean of an INVITE at each load, eight equal targets.
+/// Returns the mean time of an INVITE at each load, with eight equal targets.
 fn courses(results: &Results) -> String {
     let loads = results.loads(EIGHT);
     if loads.len() < 2 {
@@ -210,7 +211,7 @@ fn courses(results: &Results) -> String {
     text
 }
 
-/// The highest loads that a rule held at.
+/// Returns the highest loads at which a rule held.
 fn throughput(results: &Results, rule: Rule) -> String {
     let layouts: Vec<Layout> =
         results.layouts().into_iter().filter(|layout| results.loads(*layout).len() > 1).collect();
@@ -242,7 +243,7 @@ fn throughput(results: &Results, rule: Rule) -> String {
     text
 }
 
-/// What the paper found, and what was found here.
+/// Returns the paper's results beside the measured ones.
 fn beside_the_paper(results: &Results) -> String {
     if results.of(Hash, EIGHT).next().is_none() {
         return String::new();
@@ -408,7 +409,7 @@ fn disturbances(results: &Results) -> String {
     text
 }
 
-/// The share that the target had: before it stopped, while it was away, five seconds after it came back, at the end.
+/// Returns the target's share before it stopped, while it was away, five seconds after its return and at the end.
 fn shares(done: &Disturbance) -> String {
     let (stops, returns) = done.away;
     let last = done.seconds.len().saturating_sub(2) as u64;

@@ -1,4 +1,4 @@
-//! What a durable group of records costs: our journal, fjall and SQLite side by side. Writes `bench/JOURNAL.md`.
+//! Cost of a durable group of records: Strowger's journal, fjall and SQLite side by side. Writes `bench/JOURNAL.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,27 +13,27 @@ use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
 use strowger_journal::{Folder, Journal, Settings, Stamp};
 
-/// Bytes of a record: the whole state of an address with one contact.
+/// Bytes per record: the full state of an address with one contact.
 const RECORD: usize = 160;
-/// Addresses that are written again and again, in no order.
+/// Number of addresses, written repeatedly in random order.
 const ADDRESSES: u64 = 100_000;
-/// Records of a group, and how many groups are measured.
+/// Records per group, and number of measured groups.
 const GROUPS: [(u64, usize); 4] = [(1, 3_000), (10, 3_000), (100, 2_000), (1000, 500)];
 
 #[derive(Debug, Parser)]
-#[command(about = "What a durable group of records costs; a report, not a test")]
+#[command(about = "Cost of a durable group of records; a report, not a test")]
 struct Arguments {
-    /// A folder on the disk that is measured.
+    /// A folder on the measured disk.
     #[arg(default_value = ".")]
     folder: PathBuf,
-    /// Where the report goes, besides standard output.
+    /// File for the report, in addition to standard output.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// Something that makes a group durable.
+/// Makes a group of records durable.
 trait GroupStore {
-    /// As the table names it.
+    /// Returns the name in the table.
     fn name(&self) -> String;
     fn commit(&mut self, group: &[(String, Vec<u8>)]);
 }
@@ -213,7 +213,7 @@ impl GroupStore for Sqlite {
     }
 }
 
-/// The machine, the disk and the versions.
+/// Returns the machine, the disk and the versions.
 fn circumstances(folder: &Path) -> String {
     let say = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();

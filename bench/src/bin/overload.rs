@@ -1,5 +1,5 @@
-//! A server that is held to a share of a core under up to ten times what it can carry, under a step of load and under floods, beside
-//! Kamailio. Writes `bench/OVERLOAD.md`, tables into `bench/overload` and pictures into `bench/plots`.
+//! A server limited to a share of a core under up to ten times its capacity, under a step of load and under floods,
+//! beside Kamailio. Writes `bench/OVERLOAD.md`, tables into `bench/overload` and plots into `bench/plots`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,89 +25,90 @@ use strowger_bench::register::report::replace;
 use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
-/// How long all waits for a calm machine may last together.
+/// Maximum total time of all waits for a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// What is left of a load when calls no longer begin.
+/// Maximum time for calls to end after a load stops.
 const DRAIN: Duration = Duration::from_secs(4);
-/// Loads at which goodput is required, which are measured for as long as the requirement says; others for half of it.
+/// Lowest load with a required goodput. Loads from here on are measured for as long as the requirement says, others
+/// for half of it.
 const REQUIRED: f64 = 2.0;
-/// Pairs of turns in which it is measured what control costs.
+/// Pairs of runs that measure the cost of overload control.
 const COST_PAIRS: u64 = 7;
 
 #[derive(Debug, Parser)]
 #[command(about = "Overload, steps and floods, beside Kamailio; a report, not a test")]
 struct Arguments {
-    /// What is measured; of the others what was measured before stays [default: all]
+    /// Parts to measure; earlier results of the others are kept [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Part>,
-    /// Who is measured [default: all that there are]
+    /// Contenders to measure [default: all available]
     #[arg(long, value_delimiter = ',', value_enum)]
     contenders: Vec<Contender>,
-    /// Loads over UDP, in capacities
+    /// Loads over UDP, as multiples of the capacity
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 2.0, 5.0, 10.0])]
     loads: Vec<f64>,
-    /// Loads over TCP, in capacities
+    /// Loads over TCP, as multiples of the capacity
     #[arg(long, value_delimiter = ',', default_values_t = [1.0, 2.0, 5.0, 10.0])]
     stream_loads: Vec<f64>,
     /// Floods [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     floods: Vec<Kind>,
-    /// Seconds of each load that are not counted
+    /// Seconds at the start of each load that are not counted
     #[arg(long, default_value_t = 35)]
     warm_up: u64,
     /// Seconds of each load from 2× on; half as many below
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Searches for the capacity over UDP, of which the median counts
+    /// Searches for the capacity over UDP; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Microseconds of processor time in each period
+    /// Processor time per period, in microseconds
     #[arg(long, default_value_t = 1_000)]
     quota_us: u32,
-    /// Microseconds of a period
+    /// Length of a period, in microseconds
     #[arg(long, default_value_t = 25_000)]
     period_us: u32,
-    /// 1× in calls a second, for all and instead of searches: for trying one part alone
+    /// Capacity (1×) in calls per second, for all contenders, instead of searching for it; for trying a single part
     #[arg(long)]
     capacity: Option<f64>,
-    /// A smoke test: little of everything; writes nothing into the repository
+    /// Smoke test: a little of everything; writes nothing into the repository
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Measures nothing: writes the page of what was measured
+    /// Measures nothing; writes the page of the saved results
     #[arg(long)]
     describe: bool,
-    /// Where what was measured is left for another run [default: overload.json beside this program]
+    /// File in which results are saved for another run [default: overload.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file of the page; tables and plots lie beside it [default: bench/OVERLOAD.md]
+    /// File of the page; tables and plots go beside it [default: bench/OVERLOAD.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What can be measured by itself.
+/// A part that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// The highest rate that each carries
+    /// Highest rate that each contender carries
     Capacity,
-    /// Goodput by load, over UDP
+    /// Goodput by load over UDP
     Udp,
-    /// Goodput by load, over TCP
+    /// Goodput by load over TCP
     Tcp,
-    /// The load rises to ten times the capacity and falls back
+    /// Load that rises to ten times the capacity and falls back
     Step,
-    /// Floods against innocent callers
+    /// Effect of floods on well-behaved callers
     Flood,
-    /// What comes back to who spoofs
+    /// Traffic reflected to a spoofed address
     Reflection,
-    /// A million phones register at once
+    /// A million phones that register at once
     Avalanche,
-    /// What control costs where there is no overload
+    /// Cost of overload control without overload
     Cost,
 }
 
@@ -145,7 +146,7 @@ struct Bench {
     begun: Instant,
     calm: QuietWaiter,
     failures: usize,
-    // The results of a smoke test go with it.
+    // Results of a smoke test are deleted with it.
     _scratch: tempfile::TempDir,
 }
 
@@ -189,7 +190,7 @@ impl Bench {
             parts,
             file,
             conditions,
-            // Before this process stays on one core, which is all that it sees of the machine then.
+            // Must run before this process is pinned to one core: after that it sees only that core.
             around: circumstances(&command_line("strowger-bench --bin overload")),
             results,
             begun: Instant::now(),
@@ -223,7 +224,7 @@ impl Bench {
         match self.failures {
             0 => Ok(()),
             failures => {
-                eprintln!("overload: {failures} measurements have failed; --resume does them again");
+                eprintln!("overload: {failures} measurements failed; --resume repeats them");
                 Ok(())
             }
         }
@@ -233,7 +234,7 @@ impl Bench {
         eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
     }
 
-    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    /// Runs one measurement when the machine is quiet and saves its results.
     fn measure<T>(
         &mut self,
         what: &str,
@@ -248,7 +249,7 @@ impl Bench {
             Ok(found) => {
                 keep(&mut self.results, found);
                 if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT KEPT: {why}");
+                    eprintln!("  NOT SAVED: {why}");
                 }
             }
             Err(why) => {
@@ -258,18 +259,21 @@ impl Bench {
         }
     }
 
-    /// 1× for a contender: what was measured, or what the command line says.
+    /// Returns the capacity (1×) of a contender, measured or from the command line.
     fn capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
         let found = self.arguments.capacity.or_else(|| self.results.capacity(contender, mode));
-        // A smoke test searches over UDP alone.
+        // A smoke test searches over UDP only.
         let found = found.or_else(|| self.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.quick));
         if found.is_none() {
-            eprintln!("SKIPPED: {contender} over {}: its capacity is not known (--only capacity)", mode.name());
+            eprintln!(
+                "SKIPPED: {contender} over {}: its capacity is unknown; measure it with --only capacity",
+                mode.name()
+            );
         }
         found
     }
 
-    /// What Kamailio's ratelimit takes, for the contender that has it.
+    /// Returns the limit for Kamailio's ratelimit, for the contender that uses it.
     fn limit(contender: Contender, mode: Mode, capacity: f64) -> Option<f64> {
         let invites = if mode == Mode::Passwords { 2.0 } else { 1.0 };
         (contender == Contender::Limits).then_some(invites * capacity * LIMIT_PERCENT / 100.0)
@@ -411,7 +415,7 @@ impl Bench {
             if self.results.reflections.iter().any(|one| one.contender == contender) {
                 continue;
             }
-            // Far above what is sent: only what is sent for each request counts.
+            // Far above the load: only the replies per request matter here.
             let limit = Self::limit(contender, Mode::Udp, 10_000.0);
             self.measure(
                 &format!("reflection: {contender}"),
@@ -432,7 +436,7 @@ impl Bench {
             return;
         }
         let course = if self.arguments.quick { avalanche::Schedule::QUICK } else { avalanche::Schedule::USUAL };
-        // Kamailio's ratelimit is set for INVITEs: nothing changes for REGISTERs.
+        // Kamailio's ratelimit is configured for INVITEs and does not affect REGISTERs.
         let contenders: Vec<_> = self.contenders.iter().copied().filter(|one| *one != Contender::Limits).collect();
         for contender in contenders {
             if self.results.avalanches.iter().any(|one| one.contender == contender) {
@@ -469,7 +473,7 @@ impl Bench {
         }
     }
 
-    /// The page, the tables and the pictures.
+    /// Writes the page, the tables and the plots.
     fn show(&self) -> Result<(), String> {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("OVERLOAD.md");
         let output = self.arguments.output.clone().unwrap_or_else(usual);
@@ -527,14 +531,14 @@ impl Bench {
     }
 }
 
-/// What there is of the contenders that are asked for.
+/// Returns the requested contenders that are available.
 fn present(arguments: &Arguments, place: &Environment) -> Vec<Contender> {
     let has_kamailio = programs::has_kamailio();
     if !has_kamailio {
         eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
     }
     if !place.has_control {
-        eprintln!("SKIPPED: Strowger with control, for the program does not know overload.control");
+        eprintln!("SKIPPED: Strowger with control, because the program does not support overload.control");
     }
     let asked = if arguments.contenders.is_empty() { Contender::ALL.to_vec() } else { arguments.contenders.clone() };
     let is_there = |one: &Contender| match one {
@@ -545,7 +549,7 @@ fn present(arguments: &Arguments, place: &Environment) -> Vec<Contender> {
     asked.into_iter().filter(is_there).collect()
 }
 
-/// Removes what is measured again.
+/// Removes results that will be measured again.
 fn forget(results: &mut Results, part: Part) {
     match part {
         Part::Capacity => results.capacities.clear(),

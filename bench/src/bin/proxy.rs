@@ -1,5 +1,5 @@
-//! Calls and registrations through one core of our server, of Debian's Kamailio and of a bare relay, by turns. Writes its
-//! tables into `bench/RESULTS.md` and its pictures into `bench/plots`.
+//! Calls and registrations through one core of Strowger, Debian's Kamailio and a bare relay, in rotation. Writes its
+//! tables into `bench/RESULTS.md` and its plots into `bench/plots`.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -21,17 +21,17 @@ use strowger_bench::register::report::replace;
 use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
-/// What was called, where that is not this program; reports say it.
+/// Environment variable with the command shown in reports, if it is not this program.
 const COMMAND: &str = "STROWGER_BENCH_COMMAND";
-/// Where servers listen; the second is for whoever is counted at the same time.
+/// Listening ports of servers; the second is for a server that is counted at the same time.
 const PORTS: (u16, u16) = (5_060, 5_070);
-/// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation.
+/// Shared memory of Kamailio's processes, in MiB: more than its calls need at saturation.
 const SHARED_MIB: u32 = 8_192;
-/// How long all waits for a calm machine may last together.
+/// Maximum total time of all waits for a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Calls that ring, a second, and for how long.
+/// Ringing calls per second, and the time for which they ring.
 const RINGING: (u32, Duration) = (2_000, Duration::from_secs(8));
-/// What starting a server and registering users takes, and a search, and the counts of a scenario.
+/// Estimated time to start a server and register users, and of a search and the counts of a scenario.
 const START: Duration = Duration::from_secs(4);
 const SEARCH: Duration = Duration::from_secs(60);
 const COUNT: Duration = Duration::from_secs(52);
@@ -48,46 +48,46 @@ struct Arguments {
     /// [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Peer::parse)]
     servers: Vec<Peer>,
-    /// How often each has its turn
+    /// Runs of each server
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Users on each side
+    /// Users per side
     #[arg(long, default_value_t = 1_000)]
     users: u32,
-    /// Calls going on at saturation; four times as many registrations
+    /// Concurrent calls at saturation; four times as many registrations
     #[arg(long, default_value_t = 64)]
     outstanding: u32,
-    /// The other loads, each a second; calls begin with the last
+    /// The other loads, per second; calls begin with the last
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 3_000])]
     rates: Vec<u32>,
-    /// Seconds until a server is warm: its transactions live for 32
+    /// Seconds until a server reaches a steady state: its transactions live for 32
     #[arg(long, default_value_t = 40)]
     warm_up: u64,
-    /// Seconds for which each load is measured
+    /// Measured seconds of each load
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Leaves out the highest rate
+    /// Skips the search for the highest rate
     #[arg(long)]
     no_search: bool,
-    /// Leaves out the instructions, which callgrind counts
+    /// Skips the instruction counts with callgrind
     #[arg(long)]
     no_instructions: bool,
-    /// Leaves out the memory of calls that ring
+    /// Skips the memory of ringing calls
     #[arg(long)]
     no_ringing: bool,
-    /// A smoke test: little of everything, and nothing is written or kept
+    /// Smoke test: a little of everything; writes and saves nothing
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Where what was measured is left for another run [default: proxy.json beside this program]
+    /// File in which results are saved for another run [default: proxy.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the tables go into, besides standard output [default: bench/RESULTS.md]
+    /// File for the tables, in addition to standard output [default: bench/RESULTS.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
@@ -97,9 +97,9 @@ enum Part {
     /// The bare relay itself
     #[command(hide = true)]
     Relay {
-        /// Where it listens
+        /// Listening address
         address: SocketAddr,
-        /// What it relays
+        /// Scenario to relay
         #[arg(value_parser = Scenario::parse)]
         scenario: Scenario,
     },
@@ -124,7 +124,7 @@ fn main() {
     println!("{text}");
 }
 
-/// What is being measured.
+/// The running benchmark.
 struct Bench {
     arguments: Arguments,
     loads: Loads,
@@ -136,7 +136,7 @@ struct Bench {
     conditions: Conditions,
     results: Results,
     begun: Instant,
-    /// What is left to do, as far as is known.
+    /// Estimated remaining time.
     left: Duration,
     calm: QuietWaiter,
 }
@@ -181,7 +181,7 @@ impl Bench {
         Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
-    /// Servers as they are by default.
+    /// Returns the servers with default configuration.
     fn servers(&self) -> Vec<Peer> {
         self.peers.iter().copied().filter(|peer| matches!(peer, Peer::Strowger | Peer::Kamailio)).collect()
     }
@@ -244,11 +244,11 @@ impl Bench {
             return;
         }
         if let Err(error) = saved_results::write(&self.file, &self.conditions, &self.results) {
-            eprintln!("what was measured is not kept: {error}");
+            eprintln!("cannot save the results: {error}");
         }
     }
 
-    /// A server, started once, under all loads, and its highest rate.
+    /// Starts a server once and measures all loads and its highest rate.
     fn turn(&mut self, scenario: Scenario, peer: Peer, round: usize) {
         self.calm.wait();
         self.say(&format!("{scenario}, {peer}, round {round}"));
@@ -294,7 +294,7 @@ impl Bench {
         Ok(ServerRun { scenario, peer, round, first, loads, course, answered_bytes, memory })
     }
 
-    /// The memory of calls that ring, at a server of their own.
+    /// Measures the memory of ringing calls at a separate server.
     fn ring(&mut self, peer: Peer) {
         let scenario = Scenario::Call;
         if single(&self.results.ringing_bytes, scenario, peer).is_some() {
@@ -322,7 +322,7 @@ impl Bench {
         Ok(bytes)
     }
 
-    /// The instructions of both servers, at the same time: they do not depend on that.
+    /// Counts the instructions of both servers simultaneously, which does not affect the counts.
     fn count(&mut self, scenario: Scenario) {
         let missing = |peer: &Peer| self.results.parts(scenario, *peer).is_none();
         let peers: Vec<Peer> = self.servers().into_iter().filter(missing).collect();
@@ -336,7 +336,7 @@ impl Bench {
             let begin = |(peer, port): (Peer, u16)| {
                 let address = SocketAddr::from(([127, 0, 0, 1], port));
                 scope.spawn(move || {
-                    // A thread has the cores of the one that began it.
+                    // A thread inherits the affinity of the thread that starts it.
                     let core = usize::from(port != PORTS.0);
                     stay_on(core).map_err(|error| error.to_string())?;
                     let parts = count(binary, (scenario, peer), address, counts);
@@ -358,7 +358,7 @@ impl Bench {
         self.keep();
     }
 
-    /// How it was measured.
+    /// Describes the method of measurement.
     fn describe(&self, text: &mut String, is_apart: bool, is_first: bool) {
         if self.arguments.quick {
             text.push_str(
@@ -368,7 +368,7 @@ impl Bench {
             return;
         }
         let Arguments { users, warm_up, seconds, outstanding, .. } = self.arguments;
-        // Also those of the runs that this one goes on from.
+        // Includes rounds of the earlier runs that this one continues.
         let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
         let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
         let turn = if is_first { "before (nice -20)" } else { "by turns with" };
@@ -392,7 +392,7 @@ impl Bench {
         );
     }
 
-    /// All tables and pictures, written where they belong.
+    /// Writes all tables and plots to their files.
     fn show(&self, head: String) -> String {
         let mut text = head + "\n" + &table::summary(&self.results);
         let output = self.arguments.output.clone();
@@ -435,7 +435,7 @@ fn brief(figures: &Figures) -> String {
     )
 }
 
-/// What the servers were told.
+/// Returns the servers' configurations.
 fn configurations(scenarios: &[Scenario]) -> String {
     let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
     let mut text = format!(

@@ -1,5 +1,5 @@
-//! The multicore paper's study: tables of fixed and of own size, credentials in a database and in memory, a sweep and what knows
-//! its time. Writes the tables of `bench/TABLES.md` and its pictures.
+//! Repeats the multicore paper's study: tables of fixed and of dynamic size, credentials in a database and in memory,
+//! expiry by a sweep and by a data structure ordered by time. Writes the tables of `bench/TABLES.md` and its plots.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,14 +28,14 @@ use strowger_bench::tables::verify;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Registrations after which a world has as many transactions as it will have.
+/// Registrations until the number of transactions reaches its steady state.
 const WARM_UP: u64 = 20_000;
-/// The share of a core that the generator's users are to take.
+/// Share of a core that the generator's users should consume.
 const VERIFIED_AT: f64 = 0.5;
 const DATABASE_USERS: u32 = 1_000_000;
-/// How often everything is measured: the middle counts.
+/// Repetitions of each measurement; the median counts.
 const TURNS: usize = 3;
-/// The tables, and what there is without any.
+/// The tables, and a null table for comparison.
 const KINDS: [Kind; 4] = [Kind::ALL[0], Kind::ALL[1], Kind::ALL[2], Kind::Nothing];
 
 #[derive(Debug, Parser)]
@@ -43,25 +43,25 @@ const KINDS: [Kind; 4] = [Kind::ALL[0], Kind::ALL[1], Kind::ALL[2], Kind::Nothin
 struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
-    /// A smoke test: little of everything, and nothing is written
+    /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// Contacts of the table that grows
+    /// Contacts of the growing table
     #[arg(long, default_value_t = 10_000_000)]
     contacts: u32,
-    /// The program strowger [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the tables go into [default: bench/TABLES.md]
+    /// File for the tables [default: bench/TABLES.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// A table grows and shrinks; for this program itself
+    /// Grows and shrinks a table; internal
     Grow { kind: growth::Kind },
-    /// Serves until standard input ends; for this program itself
+    /// Serves until standard input ends; internal
     Serve {
         address: SocketAddr,
         #[arg(long, value_parser = Kind::parse)]
@@ -119,10 +119,10 @@ fn study(arguments: &Arguments) {
     replace(&file, "tables", &text).expect("the tables can be written");
 }
 
-/// What is to be done.
+/// Extent of the study.
 struct Study {
     populations: &'static [u32],
-    /// The processor's time of a server for a figure.
+    /// Processor time of a server per measured value.
     time: Duration,
     is_quick: bool,
     contacts: u32,
@@ -130,10 +130,10 @@ struct Study {
     began: Instant,
 }
 
-/// A table with so many users, and what a whole sweep over it takes.
+/// A table, its number of users, and the duration of a full sweep.
 type SweepResults = (Kind, u32, Duration);
 
-/// What came of it.
+/// Results of the study.
 struct Results {
     populations: &'static [u32],
     pair: Duration,
@@ -177,7 +177,7 @@ impl Study {
         [growth::Kind::Ours, growth::Kind::Std].map(grow).into_iter().collect()
     }
 
-    /// What users cost, and sweeps.
+    /// Measures the cost of users and of sweeps.
     fn measure(&self, stock: &UserStores, rungs: &[Rung]) -> Result<(Vec<Measurement>, Vec<SweepResults>), String> {
         self.say("phones");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
@@ -194,7 +194,7 @@ impl Study {
             self.say(&format!("{users} users"));
             let mut populations = KINDS.map(|kind| Population::new(kind, *users, 2));
             let mut turns = Vec::new();
-            // What the machine does meanwhile hits all of them alike.
+            // Alternating the servers makes disturbances of the machine affect all of them alike.
             for _ in 0..TURNS {
                 for population in &mut populations {
                     let kind = population.kind;
@@ -218,7 +218,7 @@ impl Study {
         for world in &worlds {
             let (all, good) = world.transactions();
             if (good as f64) < all as f64 * strowger_traffic::workload::CONFORMING {
-                return Err(format!("only {good} of {all} transactions went well"));
+                return Err(format!("only {good} of {all} transactions succeeded"));
             }
         }
         Ok((measured, sweeps))
@@ -232,7 +232,7 @@ impl Study {
         let rest = without.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
         let run = |(kind, expiry)| {
             self.say(&format!("three minutes of {kind}"));
-            // Before that, nobody who stayed away has expired yet.
+            // Earlier, no binding of a user who stopped refreshing has expired.
             let before = EXPIRES - REFRESH;
             Timeline::run(kind, expiry, users, (before, time), rest)
         };
@@ -250,13 +250,13 @@ impl Study {
         [(narrow, false), (narrow, true), (wide, false), (wide, true), (Kind::Ours, false)].map(run).into()
     }
 
-    /// The load generator's users against each server.
+    /// Runs the load generator's users against each server.
     fn verify(&self, climbed: &[RungResult]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
         let (users, seconds) = if self.is_quick { (10_000, 3) } else { (100_000, 6) };
         let one_core = climbed.iter().filter_map(|climbed| Some((climbed.rung, climbed.servers.first()?)));
         let run = |(number, (rung, server)): (u16, (Rung, &Server))| {
             self.say(&format!("the generator: {}", rung.name()));
-            // A smoke test may find the machine at work.
+            // Another load on the machine may disturb a smoke test.
             let share = if self.is_quick { VERIFIED_AT / 10.0 } else { VERIFIED_AT };
             let speed = share / server.load(f64::from(users));
             let Rung { kind, source, expiry, .. } = rung;
@@ -270,7 +270,7 @@ impl Study {
     }
 }
 
-/// From what was measured to servers.
+/// Converts measurements to results per server.
 fn climb(rungs: &[Rung], measured: &[Measurement], sweeps: &[SweepResults], pair: Duration) -> Vec<RungResult> {
     let server = |rung: &Rung, cores: usize| {
         let is_its = |one: &&Measurement| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);

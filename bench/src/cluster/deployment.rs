@@ -1,4 +1,4 @@
-//! A contender that runs: one server or two, and the engine between them.
+//! A running contender: one or two servers, and their engine.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
@@ -20,49 +20,50 @@ use crate::register::message::DOMAIN;
 use crate::register::probe::Probe;
 use crate::register::process::{bury, family, signal};
 
-/// How long a server may take to begin.
+/// Maximum start time of a server.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What members have in common.
+/// Key shared by the members.
 const KEY: &[u8; 16] = b"a key of members";
-/// Where Debian keeps the tables of Kamailio's modules.
+/// Folder of the table definitions of Kamailio's modules on Debian.
 const SCHEMA: &str = "/usr/share/kamailio/mysql";
-/// Processes of Kamailio that receive, where each waits for MariaDB; else one does.
+/// Receiving processes of Kamailio if each waits for MariaDB; otherwise one.
 pub const WAITING_CHILDREN: usize = 16;
-/// `timers.t1` of Strowger: transactions live 64 times as long, so that as many end as begin while it is measured.
+/// `timers.t1` of Strowger. Transactions live 64 times as long, so they end at the rate at which they begin during
+/// the measurement.
 pub const T1: &str = "50ms";
 
-/// Whether Kamailio's module for MariaDB is installed, by the tables that come with it.
+/// Returns whether Kamailio's MariaDB module is installed, judged by the table definitions that come with it.
 #[must_use]
 pub fn has_kamailio_tables() -> bool {
     Path::new(SCHEMA).join("usrloc-create.sql").is_file()
 }
 
-/// Where things are.
+/// Paths that a deployment needs.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The program.
+    /// The `strowger` binary.
     pub binary: PathBuf,
-    /// Where temporary folders are made, on a disk.
+    /// Folder for temporary folders, on a disk.
     pub folder: PathBuf,
 }
 
-/// What runs.
+/// A running deployment.
 #[derive(Debug)]
 pub struct Deployment {
     contender: Contender,
     place: Environment,
-    /// They end before the engine does.
+    /// Declared before `engine`: the servers end before the engine.
     servers: Vec<Server>,
     addresses: [SocketAddr; 2],
-    /// Where it has one.
+    /// Engine, if there is one.
     pub engine: Option<Engine>,
 }
 
 impl Deployment {
-    /// Starts the engine, and the first server; and the second one where `is_pair`.
+    /// Starts the engine and the first server, and with `is_pair` the second one.
     ///
     /// # Errors
-    /// When one of them does not start.
+    /// If one of them does not start.
     pub fn start(contender: Contender, is_pair: bool, place: &Environment) -> Result<Self, String> {
         let start = |kind| Engine::start(kind, contender.has_replica(), &place.folder);
         let engine = contender.engine().map(start).transpose()?;
@@ -81,10 +82,10 @@ impl Deployment {
         Ok(site)
     }
 
-    /// Starts one server more, and waits until it takes REGISTERs.
+    /// Starts another server and waits until it accepts REGISTERs.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not.
     pub fn join(&mut self) -> Result<(), String> {
         let server = self.begin()?;
         let (contender, address) = (self.contender, server.address);
@@ -97,10 +98,10 @@ impl Deployment {
         Ok(())
     }
 
-    /// Begins one server more, which may not answer yet.
+    /// Starts another server without waiting for it to answer.
     ///
     /// # Errors
-    /// When there is no such program.
+    /// If the program does not exist.
     pub fn begin(&self) -> Result<Server, String> {
         let number = self.servers.len();
         let (own, other) = (self.addresses[number % 2], self.addresses[(number + 1) % 2]);
@@ -123,14 +124,14 @@ impl Deployment {
         Ok(Server { binary: self.place.binary.clone(), folder, address: own, child })
     }
 
-    /// Takes a server that has begun.
+    /// Adds a started server.
     pub fn take(&mut self, server: Server) {
         self.servers.push(server);
     }
 
     fn kamailio(&self, command: &mut Command, mode: u8, folder: &Path, [own, other]: [SocketAddr; 2]) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/cluster.cfg");
-        // -DD: the first process stays, so that it and its children can be found and ended.
+        // -DD keeps the first process in the foreground, so that it and its children can be found and ended.
         command.args(["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", "2048", "-M", "64", "-f"]).arg(file);
         command.arg("-Y").arg(folder).args(["-l", &format!("udp:{own}"), "-A", &format!("DB_MODE={mode}")]);
         let children = if matches!(mode, 1 | 3) { WAITING_CHILDREN } else { 1 };
@@ -143,62 +144,62 @@ impl Deployment {
         }
     }
 
-    /// The first server, with which phones register.
+    /// Returns the first server, at which phones register.
     ///
     /// # Panics
-    /// When it was taken away.
+    /// If it was removed.
     pub fn first(&mut self) -> &mut Server {
         self.servers.first_mut().expect("there is a server")
     }
 
-    /// The second server, where there is one.
+    /// Returns the second server, if there is one.
     pub fn second(&mut self) -> Option<&mut Server> {
         self.servers.get_mut(1)
     }
 
-    /// Whether all still run.
+    /// Checks that all servers are running.
     ///
     /// # Errors
-    /// When one has ended; then with the end of its log.
+    /// If one has ended. The error includes the end of its log.
     pub fn check(&mut self) -> Result<(), String> {
         self.servers.iter_mut().try_for_each(Server::check)
     }
 
-    /// Waits until the servers know of each other.
+    /// Waits until the servers know each other.
     fn wait_for_others(&mut self) -> Result<(), String> {
         if self.contender.is_member() {
             let sees = |status: &Value| status["cluster"]["members"][0]["alive"] == true;
             return self.servers.iter_mut().try_for_each(|server| server.wait_until("not alone", sees));
         }
         if self.contender == Contender::KamailioDmq {
-            // It asks the other one for its list at its start, and says nothing of how that went.
+            // Kamailio requests the other server's list at its start, and reports nothing about the result.
             thread::sleep(Duration::from_secs(2));
         }
         self.check()
     }
 }
 
-/// A server; dropping it ends all of its processes and removes its files.
+/// A server. Dropping it ends all its processes and removes its files.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
     folder: tempfile::TempDir,
-    /// Where it listens.
+    /// Listening address.
     pub address: SocketAddr,
     child: Child,
 }
 
 impl Server {
-    /// Its processes.
+    /// Returns its process IDs.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         family(self.child.id())
     }
 
-    /// Whether it still runs.
+    /// Checks that it is running.
     ///
     /// # Errors
-    /// When it has ended; then with the end of its log.
+    /// If it has ended. The error includes the end of its log.
     pub fn check(&mut self) -> Result<(), String> {
         if let Ok(None) = self.child.try_wait() {
             return Ok(());
@@ -208,7 +209,7 @@ impl Server {
         Err(format!("a server has ended: {}", last.join(" / ")))
     }
 
-    /// What its `ctl status --json` says; null where it does not answer.
+    /// Returns the output of `ctl status --json`, or null if it does not answer.
     #[must_use]
     pub fn status(&self) -> Value {
         let mut command = Command::new(&self.binary);
@@ -217,16 +218,16 @@ impl Server {
         output.and_then(|output| serde_json::from_slice(&output.stdout).ok()).unwrap_or_default()
     }
 
-    /// Bindings that its status tells.
+    /// Returns the number of bindings in its status.
     #[must_use]
     pub fn registrations(&self) -> u64 {
         self.status()["registrations"].as_u64().unwrap_or(0)
     }
 
-    /// Waits until its status is as wanted.
+    /// Waits until its status satisfies `is_so`.
     ///
     /// # Errors
-    /// When it is not in time.
+    /// If that does not happen in time.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         while !is_so(&self.status()) {
@@ -244,13 +245,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         let family = self.processes();
         signal(self.child.id(), Signal::KILL);
-        // Fails only when it is gone already.
+        // Fails only if the process has ended already.
         let _ = self.child.wait();
         bury(&family);
     }
 }
 
-/// The configuration of a Strowger that is the member of this number.
+/// Returns the configuration of a Strowger server with this member number.
 #[must_use]
 pub fn configuration(contender: Contender, number: usize, address: SocketAddr, engine: Option<&Engine>) -> String {
     let mode = contender.store().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The pictures: REGISTERs a second, and the times until the other server knows.
+//! The plots: REGISTERs per second, and times until the other server knows a binding.
 
 use std::error::Error;
 use std::path::Path;
@@ -13,11 +13,11 @@ use super::results::Results;
 use super::table::GOAL_RATE;
 use crate::plot::{COLOURS, Drawn, GRID, Line, Lines, SIZE, draw_lines, font, head};
 
-/// Whose times are drawn: one of each colour.
+/// Contenders whose times are drawn, one per colour.
 const PROPAGATING: [Contender; 4] = [Contender::Redis, Contender::Postgres, Contender::Mariadb, Contender::KamailioDmq];
-/// Pixels of a row.
+/// Height of a row in pixels.
 const ROW: i32 = 22;
-/// Where the bars begin, and where the longest one ends.
+/// Left end of the bars and right end of the longest one.
 const BARS: (i32, i32) = (270, 800);
 
 fn colour(contender: Contender) -> RGBColor {
@@ -30,10 +30,10 @@ fn colour(contender: Contender) -> RGBColor {
     }
 }
 
-/// Draws all that there are figures for into a folder; the names of the files.
+/// Draws all plots that have results into a folder and returns the file names.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();
@@ -63,7 +63,7 @@ fn line(one: &PropagationResult) -> Option<Line> {
     (!points.is_empty()).then(|| Line { name, colour: colour(one.contender), points })
 }
 
-/// A bar a contender.
+/// Draws a bar per contender.
 fn draw_rates(results: &Results, file: &Path) -> Drawn {
     let rows = i32::try_from(results.rates.len())?;
     let height = 90 + ROW * rows;

@@ -1,4 +1,4 @@
-//! The time from a 200 at one server until another one finds the phone.
+//! Time from a 200 at one server until another server finds the phone.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,50 +11,50 @@ use super::deployment::{Deployment, Environment};
 use super::requests::{Client, FinalAnswer, wait};
 use crate::register::message::FIRST_CSEQ;
 
-/// One of so many phones is looked for.
+/// One of this many phones is probed.
 const EVERY: u32 = 25;
-/// How often it is asked for.
+/// Interval between queries for a probed phone.
 const ASK_EVERY: Duration = Duration::from_micros(500);
-/// REGISTERs that are sent at once at most.
+/// Maximum number of REGISTERs sent in one burst.
 const BURST: u64 = 32;
-/// The longest wait for an answer before it is looked what is due.
+/// Longest wait for an answer before due work is checked.
 const PAUSE: Duration = Duration::from_micros(200);
-/// REGISTERs before the first phone that is looked for: servers that have just met follow each other after a second.
+/// Time of REGISTERs before the first probed phone: newly connected members follow each other after a second.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// How long it is looked for phones after the last REGISTER.
+/// Time for which phones are queried after the last REGISTER.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is kept of the distribution.
+/// Quantiles that are saved.
 pub const SHARES: [f64; 12] = [0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 0.999];
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PropagationResult {
-    /// Who.
+    /// Contender under test.
     pub contender: Contender,
-    /// REGISTERs a second that were sent, each of a phone that was not registered before.
+    /// REGISTERs sent per second, each of a new phone.
     pub asked: u32,
-    /// 200s a second.
+    /// 200s per second.
     pub rate: f64,
-    /// Phones that were looked for.
+    /// Number of probed phones.
     pub sample: u64,
-    /// Those that were not found within five seconds.
+    /// Probed phones not found within five seconds.
     pub missing: u64,
-    /// Times in milliseconds by [`SHARES`].
+    /// Times in milliseconds at [`SHARES`].
     pub times_ms: Vec<(f64, f64)>,
 }
 
 impl PropagationResult {
-    /// The time that a share of the phones took at most, in milliseconds; one of [`SHARES`].
+    /// Returns the quantile of the times at one of [`SHARES`], in milliseconds.
     #[must_use]
     pub fn at(&self, share: f64) -> Option<f64> {
         self.times_ms.iter().find(|(one, _)| *one == share).map(|(_, time)| *time)
     }
 }
 
-/// Registers new phones at the first server at `rate` for `time`, and looks for some of them at the second.
+/// Registers new phones at the first server at `rate` for `time` and queries the second for some of them.
 ///
 /// # Errors
-/// When a server does not start, or ends, or nobody registers.
+/// If a server does not start or ends, or no phone can register.
 pub fn run(contender: Contender, rate: u32, time: Duration, place: &Environment) -> Result<PropagationResult, String> {
     let mut site = Deployment::start(contender, true, place)?;
     let second = site.second().ok_or("there is no second server")?.address;
@@ -64,7 +64,7 @@ pub fn run(contender: Contender, rate: u32, time: Duration, place: &Environment)
     search.tell(contender, rate, WARM_UP + time)
 }
 
-/// A phone that is looked for.
+/// A probed phone.
 struct PropagationProbe {
     since: Instant,
     next: Instant,
@@ -74,7 +74,7 @@ struct Search {
     first: Client,
     second: Client,
     sought: HashMap<u32, PropagationProbe>,
-    /// The first phone that is looked for.
+    /// Number of the first probed phone.
     first_sought: u32,
     taken: u64,
     sample: u64,
@@ -128,7 +128,7 @@ impl Search {
         let now = Instant::now();
         for (user, sought) in self.sought.iter_mut().filter(|(_, sought)| sought.next <= now) {
             sought.next = now + ASK_EVERY;
-            // A question of its own each time, or it would be a retransmission, which is answered as before.
+            // Each query needs its own CSeq; otherwise it would be a retransmission with the same response.
             let number = now.duration_since(sought.since).as_micros() / ASK_EVERY.as_micros();
             self.second.ask(*user, u32::try_from(number).unwrap_or(0) % FIRST_CSEQ + 1);
         }
@@ -136,7 +136,7 @@ impl Search {
 
     fn tell(self, contender: Contender, asked: u32, time: Duration) -> Result<PropagationResult, String> {
         if self.sample == 0 {
-            return Err("nobody was registered".to_owned());
+            return Err("no phone could register".to_owned());
         }
         let at = |share: f64| (share, self.times.value_at_quantile(share) as f64 / 1e6);
         Ok(PropagationResult {

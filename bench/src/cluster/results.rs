@@ -1,4 +1,4 @@
-//! What was measured, as it is kept between runs and written as tables.
+//! Results as they are saved between runs and written as tables.
 
 use std::path::Path;
 
@@ -10,64 +10,64 @@ use super::joining::JoinResult;
 use super::propagation::{PropagationResult, SHARES};
 use super::rates::RateResult;
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// REGISTERs a second, their costs and times.
+    /// REGISTERs per second, their costs and times.
     pub rates: Vec<RateResult>,
-    /// From a 200 to the other server.
+    /// Times from a 200 until the other server finds the phone.
     pub propagation: Vec<PropagationResult>,
-    /// New servers.
+    /// Joining members.
     pub joining: Vec<JoinResult>,
-    /// Engines that stood still.
+    /// Frozen engines.
     pub frozen: Vec<FreezeResult>,
 }
 
 impl Results {
-    /// REGISTERs of a contender.
+    /// Returns the rates of a contender.
     #[must_use]
     pub fn rated(&self, contender: Contender) -> Option<&RateResult> {
         self.rates.iter().find(|one| one.contender == contender)
     }
 
-    /// 200s a second of a contender at saturation.
+    /// Returns the 200s per second of a contender at saturation.
     #[must_use]
     pub fn full_rate(&self, contender: Contender) -> Option<f64> {
         Some(self.rated(contender)?.full()?.rate)
     }
 
-    /// 200s a second of a contender at saturation, as a share of what its program takes alone.
+    /// Returns the saturation rate of a contender relative to that of its program as a single server.
     #[must_use]
     pub fn share(&self, contender: Contender) -> Option<f64> {
         Some(self.full_rate(contender)? / self.full_rate(contender.base())?)
     }
 
-    /// The same of what it would take by the processor time that the server itself uses, as on a machine of its own.
+    /// Returns the same relative rate computed from the server's own processor time, as on a dedicated machine.
     #[must_use]
     pub fn own_share(&self, contender: Contender) -> Option<f64> {
         let cost = |one| Some(self.rated(one)?.full()?.cost.server);
         Some(cost(contender.base())? / cost(contender)?)
     }
 
-    /// Propagation of a contender at a rate.
+    /// Returns the propagation times of a contender at a rate.
     #[must_use]
     pub fn propagated(&self, contender: Contender, asked: u32) -> Option<&PropagationResult> {
         self.propagation.iter().find(|one| (one.contender, one.asked) == (contender, asked))
     }
 
-    /// A new server of a contender.
+    /// Returns the joining member of a contender.
     #[must_use]
     pub fn joined(&self, contender: Contender) -> Option<&JoinResult> {
         self.joining.iter().find(|one| one.contender == contender)
     }
 
-    /// An engine of a contender that stood still.
+    /// Returns the frozen engine of a contender.
     #[must_use]
     pub fn frozen(&self, contender: Contender) -> Option<&FreezeResult> {
         self.frozen.iter().find(|one| one.contender == contender)
     }
 
-    /// Puts the contenders into the order of the tables.
+    /// Sorts the contenders in the order of the tables.
     pub fn sort(&mut self) {
         self.rates.sort_by_key(|one| one.contender);
         self.propagation.sort_by_key(|one| (one.contender, one.asked));
@@ -78,7 +78,7 @@ impl Results {
     /// Writes a table of each part into a folder.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn write_csv(&self, folder: &Path) -> Result<(), csv::Error> {
         std::fs::create_dir_all(folder)?;
         write(&folder.join("rates.csv"), &RATES, self.rates.iter().flat_map(rate_rows).collect())?;
@@ -144,7 +144,7 @@ const FROZEN: [&str; 19] = [
     "registrations",
 ];
 
-/// A value that may be missing.
+/// Formats an optional value.
 fn maybe(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.3}")).unwrap_or_default()
 }
@@ -228,7 +228,7 @@ pub(super) mod tests {
         RateResult { contender, users: 50_000, fill_rate: 40_000.0, sync_ms: 0.3, paces }
     }
 
-    /// Some of everything.
+    /// Returns sample results of every part.
     pub(crate) fn some() -> Results {
         let calls = |p99_ms| Calls { begun: 40_000, failed: 0, p50_ms: 0.2, p99_ms };
         let joined = |contender, own_bytes| JoinResult {

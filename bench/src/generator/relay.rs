@@ -1,5 +1,5 @@
-//! The floor: the six packets of a call, of their sizes, between two sockets of one thread, with nothing written or read of
-//! them but the first byte. What the generator costs beside this is its own work.
+//! The relay for comparison: the six packets of a call, in their sizes, between two sockets of one thread, with only
+//! the first byte written and read. The generator's additional cost is its own work.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,22 +9,22 @@ use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::thread_time;
 
-/// What answers which packet, by its first byte: sizes of INVITE, 180, 200, ACK, BYE, 200, as the generator writes them.
+/// Packet sizes by first byte: INVITE, 180, 200, ACK, BYE, 200, as the generator writes them.
 const SIZES: [usize; 6] = [560, 330, 500, 330, 330, 300];
 
-/// Calls a second, and the processor time of each in microseconds.
+/// Cost of the relay: calls per second, and processor time per call in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayCost {
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
-    /// Microseconds of a processor for each.
+    /// Processor time per call, in microseconds.
     pub cost: f64,
 }
 
-/// Relays calls, `at_once` of them under way.
+/// Relays calls, with `at_once` concurrent calls.
 ///
 /// # Errors
-/// When there is no socket.
+/// If no socket is available.
 pub fn run(time: Duration, at_once: usize) -> io::Result<RelayCost> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let open = || UdpSocket::bind(any, BufferSizes::DEFAULT).map_err(|error| error.cause);

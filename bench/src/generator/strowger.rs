@@ -1,4 +1,4 @@
-//! Both ends of calls in one process and thread, with no server between.
+//! Both ends of calls in one process and thread, without a server between.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use strowger_traffic::options::{CalleeLocation, Options, workload};
 
 use super::Probe;
 
-/// What a closed loop does.
+/// Results of a closed loop.
 #[derive(Clone, Copy, Debug)]
 pub struct Loop {
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
-    /// Microseconds of a processor for each.
+    /// Processor time per call, in microseconds.
     pub cost: f64,
 }
 
@@ -33,7 +33,7 @@ fn run(plan: Plan) -> Result<PhaseReport, PlanError> {
     Ok(phase.clone())
 }
 
-/// As many calls as go, `at_once` of them under way.
+/// Makes as many calls as possible, with `at_once` concurrent calls.
 ///
 /// # Errors
 /// As the engine's.
@@ -45,7 +45,7 @@ pub fn closed(time: Duration, at_once: usize) -> Result<Loop, PlanError> {
     Ok(Loop { rate: calls / phase.elapsed.as_secs_f64(), cost: phase.cpu.as_secs_f64() * 1e6 / calls })
 }
 
-/// Poisson arrivals of this rate.
+/// Makes calls with Poisson arrivals at this rate.
 ///
 /// # Errors
 /// As the engine's.
@@ -60,7 +60,7 @@ pub fn open(rate: f64, time: Duration) -> Result<Probe, PlanError> {
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let faults = counts.chain(phase.bottleneck()).collect();
-    // The law of arrivals says how many there are: what must be made are those that it said.
+    // The number of arrivals is random: the generator must carry those that occurred.
     let made = accounts.carried as f64 / accounts.offered.max(1) as f64 * rate;
     Ok(Probe::new(rate, made, faults))
 }

@@ -1,4 +1,5 @@
-//! How many packets a server's socket has room for: counted, because what the kernel books for a packet depends on its length.
+//! Capacity of a server's socket in packets. It is measured, because the kernel memory of a packet depends on its
+//! length.
 
 use std::fs;
 use std::thread;
@@ -10,19 +11,19 @@ use super::load::{Load, prepare};
 use super::server::Server;
 use crate::register::process::signal;
 
-/// How long the queue takes to fill, at the rates that are asked for.
+/// Time to fill the queue at the offered rates.
 const FILLING: Duration = Duration::from_millis(800);
-/// How long the kernel's count stands still before all is read.
+/// Time without a change of the kernel's counter after which everything counts as read.
 const STILL: Duration = Duration::from_millis(200);
-/// How long it may take.
+/// Maximum time of the measurement.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Packets that wait in the socket when it is full of the messages of calls. The server is stopped in the midst of `load`, of which
-/// it could not carry all, so that its queue fills up; then the generator goes, the server goes on, and the kernel counts what is
-/// read.
+/// Returns the number of packets in the full socket, for the packets of calls. Suspends the server under `load`,
+/// which exceeds its capacity, so that its queue fills. Then the generator stops, the server resumes, and the kernel
+/// counts the packets read.
 ///
 /// # Errors
-/// When the generator cannot run, or the kernel does not count.
+/// If the generator cannot run, or the kernel does not count.
 pub fn room(server: &Server, load: &Load) -> Result<u64, String> {
     let run = prepare(load)?;
     let (stopper, processes) = (run.stopper(), server.processes());
@@ -43,7 +44,7 @@ pub fn room(server: &Server, load: &Load) -> Result<u64, String> {
     let (mut last, begun, mut since) = (received()?, Instant::now(), Instant::now());
     while since.elapsed() < STILL {
         if begun.elapsed() > PATIENCE {
-            return Err("the server goes on receiving, from somebody else".to_owned());
+            return Err("the server still receives packets from another sender".to_owned());
         }
         thread::sleep(Duration::from_millis(10));
         let now = received()?;
@@ -54,13 +55,13 @@ pub fn room(server: &Server, load: &Load) -> Result<u64, String> {
     Ok(last - before?)
 }
 
-/// The datagrams that have been read from sockets in this network so far.
+/// Returns the number of datagrams read from sockets in this namespace so far.
 fn received() -> Result<u64, String> {
     let text = fs::read_to_string("/proc/net/snmp").map_err(|error| format!("/proc/net/snmp: {error}"))?;
     counter(&text, "InDatagrams").ok_or_else(|| "/proc/net/snmp has no InDatagrams".to_owned())
 }
 
-/// A counter of UDP: names stand in one line, values in the next.
+/// Returns a UDP counter: names are in one line, values in the next.
 fn counter(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (names, values) = (lines.next()?, lines.next()?);

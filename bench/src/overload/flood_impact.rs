@@ -1,4 +1,4 @@
-//! Callers who have nothing to do with a flood, while it goes on; and what a server sends to who spoofs.
+//! Well-behaved callers during a flood, and what a server sends to spoofed addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -10,36 +10,36 @@ use super::contender::{Contender, Environment, Mode, Server};
 use super::flood::{Flood, Kind, Tally};
 use super::load::{CALLING, LoadRequest, Outcome, Pace, carry_out, prepare};
 
-/// Addresses of the callers, so many that none of them sends much.
+/// Number of caller addresses: enough that none of them sends much.
 const ADDRESSES: u8 = 200;
-/// Calls of innocent callers, as a part of the capacity.
+/// Call rate of well-behaved callers, relative to the capacity.
 pub const INNOCENT: f64 = 0.5;
-/// Requests a second of each flood, in capacities.
+/// Request rate of each flood, relative to the capacity.
 pub const FLOOD: f64 = 5.0;
-/// Callees that register a second before the flood, all at one address: what no limit for a source takes for a flood.
+/// Rate at which callees register before the flood, all from one address: below every per-source limit.
 const REGISTER_RATE: f64 = 10.0;
-/// Requests a second of each kind that are sent to see what comes back.
+/// Rate of requests of each kind in the reflection test.
 const PROBE_RATE: f64 = 50.0;
 
-/// How long it takes.
+/// Durations of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
-    /// Of calls and flood together, which is not counted.
+    /// Initial time of calls and flood that is not counted.
     pub warm_up: Duration,
-    /// What is.
+    /// Counted time.
     pub time: Duration,
-    /// Users on each side.
+    /// Users per side.
     pub users: u32,
-    /// What is left of the calls when they no longer begin, while the flood goes on.
+    /// Maximum time for calls to end while the flood continues.
     pub drain: Duration,
-    /// Requests of each kind that are sent to see what comes back.
+    /// Requests of each kind in the reflection test.
     pub probes: u32,
-    /// How long an answer to a spoofed request is waited for: timers G and H end after 32 s.
+    /// Time for which responses to spoofed requests are counted: timers G and H end after 32 s.
     pub listen: Duration,
 }
 
 impl Schedule {
-    /// For figures.
+    /// Schedule of a full run.
     pub const USUAL: Self = Self {
         warm_up: Duration::from_secs(10),
         time: Duration::from_secs(30),
@@ -48,7 +48,7 @@ impl Schedule {
         probes: 200,
         listen: Duration::from_secs(36),
     };
-    /// For trying.
+    /// Schedule of a smoke test.
     pub const QUICK: Self = Self {
         warm_up: Duration::from_secs(1),
         time: Duration::from_secs(2),
@@ -59,25 +59,25 @@ impl Schedule {
     };
 }
 
-/// What came of a flood.
+/// Results of a flood.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct FloodResult {
-    /// Who was flooded.
+    /// Server under test.
     pub contender: Contender,
-    /// With what; `None` without a flood.
+    /// Kind of flood; `None` without a flood.
     pub kind: Option<Kind>,
-    /// What became of the others' calls.
+    /// Results of the other callers.
     pub calls: Outcome,
-    /// The flood, and what it drew.
+    /// Datagrams of the flood and responses to them.
     pub tally: Tally,
-    /// Datagrams of the flood a second.
+    /// Datagrams of the flood per second.
     pub rate: f64,
 }
 
-/// Floods a server of its own while others call.
+/// Floods a separate server while others call.
 ///
 /// # Errors
-/// When a server, the generator or the flood does not run.
+/// If a server, the generator or the flood does not run.
 pub fn run(
     contender: Contender,
     kind: Option<Kind>,
@@ -100,7 +100,7 @@ pub fn run(
     let stopper = run.stopper();
     let rate = FLOOD * capacity;
     let flood = thread::spawn(move || {
-        // Behind the registrations of the callees, before anything counts.
+        // Starts after the callees' registrations and before anything is counted.
         while stopper.phase().is_some_and(|phase| phase < CALLING) {
             thread::sleep(Duration::from_millis(5));
         }
@@ -121,19 +121,19 @@ pub fn run(
     Ok(FloodResult { contender, kind, calls: calls?, tally, rate })
 }
 
-/// What a server sends for requests of each kind that come one by one, until its timers have ended.
+/// Datagrams that a server sends for isolated requests of each kind, until its timers have ended.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReflectionResult {
-    /// Who was asked.
+    /// Server under test.
     pub contender: Contender,
-    /// What went and what came.
+    /// Datagrams sent and received per kind.
     pub kinds: Vec<(Kind, Tally)>,
 }
 
-/// Sends few requests of all kinds to an idle server of its own, and waits for everything that comes back.
+/// Sends a few requests of each kind to a separate idle server and waits for all responses.
 ///
 /// # Errors
-/// When a server or the flood does not run.
+/// If a server or the flood does not run.
 pub fn reflect(
     contender: Contender,
     place: &Environment,

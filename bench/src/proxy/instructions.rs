@@ -1,4 +1,4 @@
-//! Where the instructions of a whole server go, in each scenario.
+//! Where a whole server spends its instructions, per scenario.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,17 +11,17 @@ use super::peer::{Environment, Peer};
 use super::scenario::Scenario;
 use crate::callgrind::{self, Counts, Parts};
 
-/// Users on each side.
+/// Users per side.
 const USERS: u32 = 100;
-/// Going on at once.
+/// Number of concurrent calls.
 const AT_ONCE: &str = "16";
-/// T1 of the server, in milliseconds; a transaction lives 64 times as long. The steps that it takes are the same ones.
+/// T1 of the server in milliseconds. Transactions live 64 times as long and take the same steps as with any T1.
 const T1_MS: u32 = 200;
 
-/// Counts for a server. Two of different addresses may be counted at once.
+/// Counts the instructions of a server. Two servers with different addresses may be counted simultaneously.
 ///
 /// # Errors
-/// When there is no valgrind, or a run fails.
+/// If valgrind is not installed, or a run fails.
 pub fn count(
     binary: &Path,
     (scenario, peer): (Scenario, Peer),

@@ -7,25 +7,25 @@ use super::peer::Peer;
 use super::scenario::{Load, Scenario};
 use crate::callgrind::Parts;
 
-/// A target, and what became of it.
+/// A goal and its result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
-    /// What is compared.
+    /// Description of the compared figure.
     pub what: String,
-    /// What must be true.
+    /// Required value.
     pub wanted: Limit,
-    /// What is.
+    /// Measured value.
     pub measured: Option<f64>,
-    /// Behind the measured value.
+    /// Note after the measured value.
     pub note: String,
 }
 
 /// A limit, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// The measured value is not above it.
+    /// Upper limit of the measured value.
     AtMost(f64, &'static str),
-    /// The measured value is not below it.
+    /// Lower limit of the measured value.
     AtLeast(f64, &'static str),
 }
 
@@ -55,7 +55,7 @@ fn with_unit(value: f64, unit: &str) -> String {
     if unit.starts_with('×') { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}").trim().to_owned() }
 }
 
-/// All targets that this program measures.
+/// Returns all goals that this program measures.
 #[must_use]
 pub fn targets(results: &Results) -> Vec<Goal> {
     let mut targets = Vec::new();
@@ -125,30 +125,30 @@ pub fn targets(results: &Results) -> Vec<Goal> {
     targets
 }
 
-/// What counts as before a server is warm.
+/// Describes the time before the steady state.
 fn first(scenario: Scenario) -> String {
     let of = if scenario.is_call() { "" } else { " of saturation" };
     format!("the first {} s{of}", scenario.beginning().as_secs())
 }
 
-/// A target of which there is no more to say.
+/// Returns a goal without a note.
 fn plain(what: String, wanted: Limit, measured: Option<f64>) -> Goal {
     Goal { what, wanted, measured, note: String::new() }
 }
 
-/// What is said behind our ratio: the same of ours as `peer` has it.
+/// Returns the note after Strowger's ratio: the same ratio for the variant `peer`.
 fn noted(peer: Peer, of: &impl Fn(Peer) -> Option<f64>) -> String {
     let said = of(peer).zip(peer.difference()).map(|(ratio, difference)| format!(" ({ratio:.2} {difference})"));
     said.unwrap_or_default()
 }
 
-/// All targets in one table.
+/// Returns all goals in one table.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     summary_of(&targets(results))
 }
 
-/// Targets, and which of them are met.
+/// Returns a table of goals and whether they are met.
 #[must_use]
 pub fn summary_of(targets: &[Goal]) -> String {
     let mut text = String::from("### Targets\n\n| | wanted | measured | |\n|---|---:|---:|---|\n");
@@ -166,7 +166,8 @@ pub fn summary_of(targets: &[Goal]) -> String {
     text
 }
 
-/// The table of a scenario: a row a load and server, medians of the rounds, and below it our ratios to the others.
+/// Returns the table of a scenario: a row per load and server with medians over the rounds, followed by Strowger's
+/// ratios to the others.
 #[must_use]
 pub fn of(results: &Results, scenario: Scenario) -> String {
     let loads = results.loads(scenario);
@@ -230,7 +231,7 @@ fn row(results: &Results, scenario: Scenario, peer: Peer, load: Load) -> String 
     )
 }
 
-/// What there is to say of ours beside another's under a load.
+/// Returns the comparisons of Strowger with another server under a load.
 fn ratios(results: &Results, scenario: Scenario, peers: (Peer, Peer), load: Load) -> Vec<String> {
     let mut keys = vec![(Key::Processor, "CPU"), (Key::P50, "p50"), (Key::P99, "p99")];
     if matches!(load, Load::Saturation(_)) {
@@ -243,7 +244,7 @@ fn ratios(results: &Results, scenario: Scenario, peers: (Peer, Peer), load: Load
     said.collect()
 }
 
-/// What is not of one load: the highest rate, instructions, the first seconds, memory of calls.
+/// Returns figures that do not belong to one load: highest rate, instructions, first seconds, memory per call.
 fn beside(results: &Results, scenario: Scenario) -> String {
     let mut text = String::new();
     for peer in [Peer::Strowger, Peer::Kamailio] {
@@ -284,7 +285,7 @@ fn beside(results: &Results, scenario: Scenario) -> String {
     text
 }
 
-/// Where the instructions of each server go, in each scenario.
+/// Returns the distribution of each server's instructions per scenario.
 #[must_use]
 pub fn profile(results: &Results) -> String {
     if results.parts.is_empty() {
@@ -400,7 +401,7 @@ mod tests {
         for (peer, processor) in [(Peer::Relay, 40.0), (Peer::Strowger, 60.0), (Peer::Kamailio, 120.0)] {
             results.turns.push(ServerRun { round: 2, ..turn(peer, processor, 60.0) });
         }
-        // A third round, in which only one of them had its turn.
+        // A third round in which only one server has run.
         results.turns.push(ServerRun { round: 3, ..turn(Peer::Relay, 1.0, 1.0) });
         let of = |other| results.ratio(Scenario::Call, (Peer::Strowger, other), Load::Saturation(64), Key::Processor);
         assert_eq!((of(Peer::Relay), of(Peer::Kamailio)), (Some(1.5), Some(0.5)));

@@ -1,4 +1,4 @@
-//! The servers that are compared: Strowger in its modes, Debian's Kamailio in its own.
+//! The compared servers: Strowger and Debian's Kamailio, each in its modes.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -14,26 +14,26 @@ use super::message::DOMAIN;
 use super::probe::Probe;
 use super::process::{bury, family, signal};
 
-/// How long a server may take to begin, and to end when it is asked to.
+/// Maximum time for a server to start, and to end on request.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Where Debian keeps the tables of Kamailio's modules.
+/// Folder of the table definitions of Kamailio's modules on Debian.
 const SCHEMA: &str = "/usr/share/kamailio/db_sqlite";
 
 /// A server that can be started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contender {
-    /// Ours, with `store.mode`.
+    /// Strowger with `store.mode`.
     Strowger {
-        /// The program.
+        /// The `strowger` binary.
         binary: PathBuf,
         /// `memory`, `write-behind` or `write-through`.
         mode: String,
     },
-    /// Debian's, with `db_mode` of usrloc.
+    /// Debian's Kamailio with `db_mode` of usrloc.
     Kamailio {
-        /// 0 to 3.
+        /// Value of `db_mode`, 0 to 3.
         mode: u8,
-        /// The journal mode of its SQLite, where not the default.
+        /// Journal mode of its SQLite, if not the default.
         journal: Option<String>,
     },
 }
@@ -52,10 +52,11 @@ impl fmt::Display for Contender {
 }
 
 impl Contender {
-    /// Reads `memory`, `write-behind`, `write-through`, `kamailio-0` to `kamailio-3`, or one of those with `-wal` behind.
+    /// Parses `memory`, `write-behind`, `write-through`, `kamailio-0` to `kamailio-3`, or one of the latter followed
+    /// by `-wal`.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// If it is none of these.
     pub fn parse(text: &str, binary: &Path) -> Result<Contender, String> {
         let (name, journal) = text.strip_suffix("-wal").map_or((text, None), |name| (name, Some("WAL".to_owned())));
         match name.strip_prefix("kamailio-").map(str::parse) {
@@ -69,13 +70,13 @@ impl Contender {
         }
     }
 
-    /// Whether it is ours.
+    /// Returns whether it is Strowger.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         matches!(self, Self::Strowger { .. })
     }
 
-    /// Whether bindings outlive its process.
+    /// Returns whether bindings survive the end of its process.
     #[must_use]
     pub fn keeps(&self) -> bool {
         match self {
@@ -84,7 +85,7 @@ impl Contender {
         }
     }
 
-    /// What starts it, on the first core; in a folder that [is prepared](Self::prepare).
+    /// Returns the command that starts it on the first core, in a [prepared](Self::prepare) folder.
     fn command(&self, folder: &Path, address: SocketAddr) -> Command {
         let mut command = Command::new("taskset");
         command.args(["-c", "0"]).current_dir(folder);
@@ -95,9 +96,10 @@ impl Contender {
             Self::Kamailio { mode, journal } => {
                 let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/registrar.cfg");
                 let base = folder.join("kamailio.db");
-                // -DD: the first process stays, so that it and its children can be found and ended.
+                // -DD keeps the first process in the foreground, so that it and its children can be found and ended.
                 command.args(["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", "2048"]);
-                // Private memory: what a start needs that reads a million rows. What is not used takes nothing.
+                // Limit of private memory: sufficient to read a million rows at start. Unused memory is not
+                // allocated.
                 command.args(["-M", if self.keeps() { "2040" } else { "64" }]);
                 command.arg("-f").arg(file).arg("-Y").arg(folder).args(["-l", &format!("udp:{address}")]);
                 command.args(["-A", &format!("DB_MODE={mode}")]);
@@ -118,7 +120,7 @@ impl Contender {
     /// Writes configuration and empty tables into a folder.
     ///
     /// # Errors
-    /// When they cannot be made; then with what is missing.
+    /// If they cannot be created. The error names what is missing.
     pub fn prepare(&self, folder: &Path, address: SocketAddr, t1: &str) -> Result<(), String> {
         match self {
             Self::Strowger { mode, .. } => {
@@ -139,10 +141,10 @@ impl Contender {
         }
     }
 
-    /// Starts it. It may not answer yet.
+    /// Starts it without waiting for it to answer.
     ///
     /// # Errors
-    /// When there is no such program.
+    /// If the program does not exist.
     pub fn begin(&self, folder: &Path, address: SocketAddr) -> Result<RunningServer, String> {
         let log = File::create(folder.join("log")).map_err(|error| error.to_string())?;
         let mut command = self.command(folder, address);
@@ -154,7 +156,7 @@ impl Contender {
     /// Starts it and waits until it answers.
     ///
     /// # Errors
-    /// When it ends instead; then with the end of its log.
+    /// If it exits. The error includes the end of its log.
     pub fn start(&self, folder: &Path, address: SocketAddr) -> Result<RunningServer, String> {
         let mut running = self.begin(folder, address)?;
         Probe::new(address).wait(PATIENCE, || running.check())?;
@@ -163,33 +165,33 @@ impl Contender {
     }
 }
 
-/// A server that runs; dropping it kills it, all of its processes.
+/// A running server. Dropping it kills all its processes.
 #[derive(Debug)]
 pub struct RunningServer {
     contender: Contender,
     folder: PathBuf,
-    /// Where it listens.
+    /// Listening address.
     pub address: SocketAddr,
     child: Child,
     family: Vec<u32>,
 }
 
 impl RunningServer {
-    /// Looks which processes it has. Before, only the first is known.
+    /// Records the IDs of all its processes. Before this call, only the first is known.
     pub fn meet(&mut self) {
         self.family = family(self.child.id());
     }
 
-    /// Its processes.
+    /// Returns its process IDs.
     #[must_use]
     pub fn processes(&self) -> &[u32] {
         &self.family
     }
 
-    /// Whether it still runs.
+    /// Checks that it is running.
     ///
     /// # Errors
-    /// When it has ended; then with the end of its log.
+    /// If it has ended. The error includes the end of its log.
     pub fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -202,7 +204,7 @@ impl RunningServer {
         }
     }
 
-    /// What its `ctl status --json` says; nothing of Kamailio.
+    /// Returns the output of `ctl status --json`, or `None` for Kamailio.
     #[must_use]
     pub fn status(&self) -> Option<serde_json::Value> {
         let Contender::Strowger { binary, .. } = &self.contender else { return None };
@@ -212,10 +214,10 @@ impl RunningServer {
         serde_json::from_slice(&output.ok()?.stdout).ok()
     }
 
-    /// Asks it to end, and waits for that.
+    /// Requests the server to end, waits for it and returns the time.
     ///
     /// # Errors
-    /// When it does not.
+    /// If the server does not end.
     pub fn stop(mut self) -> Result<Duration, String> {
         let began = Instant::now();
         signal(self.child.id(), Signal::TERM);
@@ -225,7 +227,7 @@ impl RunningServer {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        Err("it does not end".to_owned())
+        Err("the server does not end".to_owned())
     }
 }
 
@@ -234,17 +236,17 @@ impl Drop for RunningServer {
         if let Ok(None) = self.child.try_wait() {
             let family = family(self.child.id());
             signal(self.child.id(), Signal::KILL);
-            // Fails only when it is gone already.
+            // Fails only if the process has ended already.
             let _ = self.child.wait();
             bury(&family);
         }
     }
 }
 
-/// Runs SQL by the program `sqlite3`.
+/// Runs SQL with the program `sqlite3`.
 ///
 /// # Errors
-/// What it says, or that it is not there.
+/// Its error message, or that it is not installed.
 pub fn sqlite(base: &Path, text: &str) -> Result<String, String> {
     let output = Command::new("sqlite3").arg(base).arg(text).output().map_err(|error| format!("sqlite3: {error}"))?;
     if output.status.success() {
@@ -253,10 +255,10 @@ pub fn sqlite(base: &Path, text: &str) -> Result<String, String> {
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// A free port of the loopback interface.
+/// Returns a free port of the loopback interface.
 ///
 /// # Panics
-/// When there is none.
+/// If there is none.
 #[must_use]
 pub fn free_address() -> SocketAddr {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());

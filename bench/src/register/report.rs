@@ -11,10 +11,10 @@ use super::process::sync_time;
 use super::rounds::{PaceResult, Run, median};
 use super::start::{End, StartResult};
 
-/// Puts `text` between the markers of this name, or at the end where there are none yet.
+/// Replaces the text between the markers of this name, or appends it with markers.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(file).unwrap_or_else(|_| "# Results\n".to_owned());
     let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
@@ -27,7 +27,7 @@ pub fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     fs::write(file, new)
 }
 
-/// The disk and the other programs, as lines of Markdown.
+/// Returns the disk and the other programs as lines of Markdown.
 #[must_use]
 pub fn surroundings(folder: &Path) -> String {
     let say = |program: &str, arguments: &[&str]| {
@@ -53,7 +53,7 @@ fn middle<'a>(runs: impl IntoIterator<Item = &'a PaceResult>, of: impl Fn(&PaceR
     median(runs.into_iter().map(of).collect())
 }
 
-/// The table of saturation and, where there is one, that of a given rate.
+/// Returns the table of saturation and, if measured, that of a given rate.
 #[must_use]
 pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> String {
     let mut text = String::from(
@@ -104,9 +104,9 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
     text
 }
 
-/// What both tables have: times, costs, and (summed) what went wrong.
+/// Returns the common columns of both tables: times, costs, and the sum of errors.
 fn cells(runs: &[&PaceResult]) -> String {
-    // Where hardly anything was answered there is nothing to divide by.
+    // With very few responses, costs per response are meaningless.
     let fair: Vec<&PaceResult> = runs.iter().copied().filter(|one| one.tally.taken >= 100).collect();
     let of = |what: &dyn Fn(&PaceResult) -> f64| middle(fair.iter().copied(), what);
     let sum = |what: &dyn Fn(&PaceResult) -> u64| runs.iter().map(|run| what(run)).sum::<u64>();
@@ -129,10 +129,10 @@ fn cells(runs: &[&PaceResult]) -> String {
     )
 }
 
-/// A contender, how it was ended, and its starts; or why it did not run.
+/// A contender, how it was ended, and its starts, or why it did not run.
 pub type Starts = (Contender, End, Result<Vec<StartResult>, String>);
 
-/// The table of starts.
+/// Returns the table of starts.
 #[must_use]
 pub fn starts(all: &[Starts]) -> String {
     let mut text = String::from(

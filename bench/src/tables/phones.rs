@@ -1,5 +1,5 @@
-//! The phones of the paper's users around a shard, in virtual time. The shard gets what came in one go, so that the processor's
-//! time is taken for the server alone.
+//! The phones of the paper's users around a shard, in virtual time. The shard receives messages in batches, so that
+//! processor time is measured for the server only.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use strowger_traffic::workload::Workload;
 
 use super::table::DOMAIN;
 
-/// The users of the shard itself, whose registrations fit into a core's cache.
+/// Users of the shard itself: few enough that their registrations fit into a core's cache.
 const PHONES: u32 = 1_000;
-/// How much faster than in the model they live: so that the transactions of 6.4 s are as many as a shard may have, and not more.
+/// Acceleration relative to the model: with transactions of 6.4 s, it just uses the shard's transaction capacity.
 const SPEED: f64 = 1_500.0;
-/// Virtual time that passes in one go.
+/// Virtual time per step.
 const STEP: Duration = Duration::from_millis(20);
-/// T1 of the shard, so that transactions live for 6.4 s and memory is not what is measured.
+/// T1 of the shard. Transactions live for 6.4 s, so memory does not dominate the measurement.
 const T1: Duration = Duration::from_millis(100);
-/// Windows of nonces, as the workers have.
+/// Stripes of the nonce window, as in workers.
 const NONCE_STRIPES: usize = 64;
 
 const fn at(port: u16) -> SocketAddr {
@@ -41,18 +41,18 @@ const CALLER: SocketAddr = at(40_000);
 const CALLEE: SocketAddr = at(5_070);
 const SERVER: SocketAddr = at(5_060);
 
-/// What a request asks of tables, beyond what the shard does.
+/// Table operations that a request needs besides the shard's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A registration with credentials.
     Register,
     /// A call with credentials.
     Call,
-    /// Anything else with credentials.
+    /// Any other request with credentials.
     Other,
 }
 
-/// What went through a server, and what it took.
+/// Messages handled by a server, and their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Registrations.
@@ -61,15 +61,15 @@ pub struct Work {
     pub calls: u64,
     /// Requests with credentials.
     pub proved: u64,
-    /// Messages in.
+    /// Messages received.
     pub received: u64,
-    /// Messages out.
+    /// Messages sent.
     pub sent: u64,
-    /// The processor's time.
+    /// Processor time.
     pub processor: Duration,
 }
 
-/// Phones and their server.
+/// The phones and their server.
 pub struct World {
     caller: Driver,
     callee: Driver,
@@ -78,11 +78,11 @@ pub struct World {
     up: Wire,
     down: Wire,
     server: Server,
-    /// The time of all of them.
+    /// Common virtual time.
     now: Timestamp,
 }
 
-/// The shard with what a worker has around it.
+/// The shard with the parts of a worker around it.
 struct Server {
     shard: Shard,
     steering: Steering,
@@ -91,7 +91,7 @@ struct Server {
     out: Wire,
 }
 
-/// Messages on their way, in the order in which they were sent.
+/// Messages in flight, in the order in which they were sent.
 #[derive(Default)]
 struct Wire {
     slot: Vec<u8>,
@@ -135,7 +135,7 @@ impl Outbox for Wire {
 }
 
 impl World {
-    /// Phones that are all registered; `seed` tells worlds apart.
+    /// Creates phones that are all registered; `seed` distinguishes worlds.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let workload = Workload::parse("users", &[], SPEED).expect("the model");
@@ -167,7 +167,7 @@ impl World {
         world
     }
 
-    /// Lets them live until so many have registered; `ask` is called where a table would be.
+    /// Runs until a number of registrations is reached. Calls `ask` where a table would be used.
     pub fn run(&mut self, registrations: u64, mut ask: impl FnMut(RequestKind)) -> Work {
         let mut work = Work::default();
         while work.registrations < registrations {
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Carries messages until nobody has any.
+    /// Delivers messages until none is left.
     fn settle(&mut self, work: &mut Work, ask: &mut impl FnMut(RequestKind)) {
         let mut is_first = true;
         while is_first || !self.up.sent.is_empty() || !self.down.sent.is_empty() {
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// What the phones count of their requests: all that were over, and those that went as they should.
+    /// Returns the phones' counts of all finished and of successful requests.
     #[must_use]
     pub fn transactions(&self) -> (u64, u64) {
         let mut sum = (0, 0);
@@ -306,7 +306,8 @@ impl Server {
     }
 }
 
-/// What the server is told: users with passwords, which it wants for registrations, calls, and in calls.
+/// Returns the server's snapshot: users with passwords, and authentication for registrations, calls and requests
+/// within calls.
 #[must_use]
 pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
     let user = |number: u32| {
@@ -324,7 +325,7 @@ pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
     snapshot
 }
 
-/// What a message asks of tables: those that bear credentials do.
+/// Returns the table operations of a message: only requests with credentials need any.
 #[must_use]
 pub fn asks(peek: &Peek<'_>) -> Option<RequestKind> {
     let asks = match peek.kind {
@@ -339,7 +340,7 @@ pub fn asks(peek: &Peek<'_>) -> Option<RequestKind> {
     has_credentials.then_some(asks)
 }
 
-/// What this thread has used of the processors.
+/// Returns the processor time of this thread so far.
 #[must_use]
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -356,7 +357,7 @@ mod tests {
         let (mut registers, mut others) = (0, 0);
         let work = world.run(6_000, |ask| if ask == RequestKind::Register { registers += 1 } else { others += 1 });
         assert_eq!((registers, registers + others), (work.registrations, work.proved));
-        // Six registrations an hour, and nearly one call.
+        // Six registrations and nearly one call per hour.
         assert!((5.0..9.0).contains(&(work.registrations as f64 / work.calls as f64)), "{work:?}");
         let (all, good) = world.transactions();
         assert!(all > work.registrations && good == all, "{good} of {all} went as they should");

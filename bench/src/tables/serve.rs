@@ -1,7 +1,8 @@
-//! The server on a socket, for the load generator: one thread with its sixteen shards, and beside it the table and the credentials that
-//! are studied.
+//! The server on a socket, for the load generator: one thread with its sixteen shards, and beside them the table and
+//! credentials under test.
 //!
-//! Here the shards' own table has all users, because their names come from outside. What is studied comes on top of it.
+//! Here the shards' own table has all users, because the names come from outside. The cost of the table under test is
+//! additional.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,34 +27,34 @@ use super::phones::{RequestKind, asks, snapshot};
 use super::table::{Kind, Names, PARTS, SWEEP_EVERY, Table};
 use crate::register::process::stay_on;
 
-/// How long it waits at most before it looks around.
+/// Maximum wait before timers are checked.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Shards of the thread, as many as a worker has.
 const SHARDS: u16 = 16;
-/// What the kernel may hold back for it.
+/// Socket receive buffer size in bytes.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// What is served, and how.
+/// Configuration of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Where.
+    /// Listening address.
     pub address: SocketAddr,
-    /// The table beside the shard's; none for [`Kind::Ours`] and [`Kind::Nothing`].
+    /// Table beside the shard's; none for [`Kind::Ours`] and [`Kind::Nothing`].
     pub kind: Kind,
-    /// Where hashes come from.
+    /// Source of password hashes.
     pub source: Source,
-    /// How the table beside it finds what has expired.
+    /// How the table under test finds expired registrations.
     pub expiry: Expiry,
-    /// Users.
+    /// Number of users.
     pub users: u32,
-    /// How much faster than the model they live: sweeps come so much more often.
+    /// Acceleration relative to the model; sweeps are as much more frequent.
     pub speed: f64,
 }
 
 /// Serves until standard input ends.
 ///
 /// # Errors
-/// When a socket or a database is not to be had.
+/// If a socket or a database is not available.
 pub fn run(setup: &Setup) -> Result<(), String> {
     let _ = stay_on(0);
     let stock = match setup.source {
@@ -77,7 +78,7 @@ pub fn run(setup: &Setup) -> Result<(), String> {
     let is_over = Arc::new(AtomicBool::new(false));
     let watch = Arc::clone(&is_over);
     thread::spawn(move || {
-        // Until whoever started this is done with it, or gone.
+        // Until the parent closes the pipe or ends.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         watch.store(true, Ordering::Relaxed);
     });
@@ -156,11 +157,11 @@ fn drain(shard: &mut Shard, message: &mut Vec<u8>, outbox: &mut SendBatch) {
 
 fn wait(socket: &UdpSocket, time: Duration) {
     let limit = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-    // Interrupted or not: the socket says what there is.
+    // An interruption does not matter: the socket is read in any case.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit));
 }
 
-/// When the table beside the shard is swept.
+/// Schedule of sweeps over the table under test.
 struct SweepSchedule {
     expiry: Expiry,
     every: Duration,
@@ -179,7 +180,7 @@ impl SweepSchedule {
         if now < self.next {
             return;
         }
-        // What was missed stays so.
+        // Missed sweeps are skipped.
         self.next = now + self.every;
         match self.expiry {
             Expiry::Sweep => {
@@ -194,7 +195,7 @@ impl SweepSchedule {
     }
 }
 
-/// What is studied.
+/// The table and credentials under test.
 struct StudiedTables {
     table: Option<Box<dyn Table>>,
     credentials: Option<Box<dyn Credentials + Send>>,
@@ -235,7 +236,7 @@ impl StudiedTables {
     }
 }
 
-/// The number in `user123@…`.
+/// Returns the number in `user123@…`.
 fn number_of(aor: &[u8]) -> Option<u32> {
     let digits = aor.strip_prefix(b"user")?.split(|byte| *byte == b'@').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -1,7 +1,7 @@
-//! The server's location table, as the others are used here.
+//! The server's location table behind the interface of the other tables.
 //!
-//! Each stripe is a whole `Locations` of one stripe behind a lock of ours: the lock within is then always free, and what is
-//! waited for can be seen from outside.
+//! Each stripe is a whole `Locations` with a single stripe behind a lock of this module. The lock inside is then
+//! always free, and waits are visible from outside.
 
 use std::cell::RefCell;
 use std::hash::BuildHasher as _;
@@ -18,7 +18,7 @@ use strowger_registrar::{
 
 use super::table::{EXPIRES, LockTimer, Table, ThreadIndex, Waits};
 
-/// Bindings whose time is looked at in one go.
+/// Maximum number of bindings checked for expiry at once.
 const EXPIRED_AT_ONCE: usize = 64;
 
 /// The stripes of the server's table.
@@ -39,7 +39,7 @@ struct Stripe {
 }
 
 impl StripedTable {
-    /// So many stripes, all empty.
+    /// Creates a table of empty stripes.
     #[must_use]
     pub fn new(stripes: usize, seed: u64) -> Self {
         let stripe =
@@ -63,10 +63,10 @@ impl StripedTable {
         self.patience.take(&stripe.locations, &stripe.contended)
     }
 
-    /// Does to an address what `kind` says.
+    /// Applies an update of `kind` to an address.
     fn apply<'a>(&self, now: Timestamp, aor: &'a [u8], cseq: u32, kind: UpdateKind<'a>) {
         let update = Update {
-            // A phone has one for all its registrations.
+            // A phone uses one Call-ID for all its registrations.
             call_id: aor,
             cseq,
             path: Default::default(),
@@ -79,18 +79,18 @@ impl StripedTable {
         stripe.inner.apply(now, aor, &self.policy, &self.source, &update).expect("it is allowed");
     }
 
-    /// Removes what an address has.
+    /// Removes the binding of an address.
     pub fn remove(&self, now: Timestamp, aor: &[u8], cseq: u32) {
         self.apply(now, aor, cseq, UpdateKind::RemoveAll);
     }
 }
 
 thread_local! {
-    /// What is written for an answer; the memory stays, as a shard's does.
+    /// Buffer of the response's Contact fields, reused as in a shard.
     static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes the only contact there is.
+/// Receives the only contact.
 struct ContactSink<'a>(&'a mut Vec<u8>);
 
 impl Extend<ContactTarget> for ContactSink<'_> {
@@ -100,7 +100,7 @@ impl Extend<ContactTarget> for ContactSink<'_> {
 }
 
 impl Table for StripedTable {
-    /// As the server does it: what only says again what is there goes the short way, which writes the answer's Contact too.
+    /// As in the server, a refresh without changes takes the fast path, which also writes the response's Contact.
     fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
         let renewal = RefreshRequest::new((aor, cseq), contact, Some(EXPIRES.as_secs() as u32));
         let stripe = &self.stripes[self.place(aor)];
@@ -166,7 +166,8 @@ mod tests {
         for round in 0..4 {
             let (aor, contact) = names.both(5);
             table.put(Timestamp::from_millis(1_000) + REFRESH * round, aor, contact, round);
-            // The first time it is new; the second time the table remembers that nobody translates its address.
+            // The first registration is new; with the second, the table records that the address is not translated by
+            // NAT.
             assert_eq!(LINES.with_borrow(|lines| !lines.is_empty()), round > 1, "round {round}");
         }
         assert_eq!(table.len(), 1);

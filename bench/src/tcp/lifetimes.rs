@@ -1,4 +1,4 @@
-//! The echo server under each lifetime of connections, at one rate.
+//! The echo server with each connection lifetime, at the same rates.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,13 +8,13 @@ use super::role::Process;
 use super::{ConnectionLifetime, address_for, server_address};
 use crate::register::process::Usage;
 
-/// Connections that take turns where they are opened before.
+/// Number of connections used in rotation if they are opened in advance.
 const POOL: usize = 10_000;
 
-/// A table of all lifetimes at each of the rates.
+/// Returns a table of all lifetimes at each rate.
 ///
 /// # Errors
-/// When a process does not start.
+/// If a process does not start.
 pub fn measure(rates: &[u32], seconds: u32) -> io::Result<String> {
     let mut text = String::from(
         "\n| requests/s | connections | p50 µs | p99 µs | of it the handshake, p50 µs | server CPU µs each | switches each | unanswered | \
@@ -24,13 +24,13 @@ pub fn measure(rates: &[u32], seconds: u32) -> io::Result<String> {
         for (number, lifetime) in ConnectionLifetime::ALL.into_iter().enumerate() {
             let echo = Process::echo_server(true)?;
             let requests = (rate * seconds) as usize;
-            // As many as one process may hold where each request leaves one open.
+            // If each request leaves a connection open, as many as one process may hold.
             let requests = if lifetime == ConnectionLifetime::PersistentWithOpen {
                 requests.min(super::CONNECTIONS_EACH)
             } else {
                 requests
             };
-            // An answer to a datagram comes from the address that the system thinks best.
+            // The source address of a UDP response is chosen by the system.
             let server = if lifetime == ConnectionLifetime::Udp { server_address() } else { address_for(100 + number) };
             let task = Task { server, lifetime, rate: *rate, requests, connections: POOL };
             let mut phones = Process::phones(&task)?;

@@ -1,4 +1,4 @@
-//! What one REGISTER and its answer take, part by part, over a datagram and over a stream: socket, framing, parsing, SIP.
+//! Cost of one REGISTER and its response by step, over UDP and over TCP: socket, framing, parsing, SIP.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
@@ -10,30 +10,30 @@ use strowger_message::{FrameResult, Message, Peek, frame_stream};
 use crate::connection_load;
 use crate::message_target::WholeShard;
 
-/// Users that refresh by turns.
+/// Users that refresh in rotation.
 const USERS: usize = 1_000;
 
-/// The time of each part, summed over all messages.
+/// Time per step, summed over all messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     receive: Duration,
     frame: Duration,
-    /// Finding the lines and the values in them.
+    /// Finding the lines and their values.
     peek: Duration,
-    /// Checking the rest.
+    /// Validating the rest of the message.
     check: Duration,
-    /// All that the shard does, which checks the message itself.
+    /// All work of the shard, which validates the message itself.
     shard: Duration,
     send: Duration,
 }
 
-/// A peer's end and the server's.
+/// A pair of connected endpoints, the peer's and the server's.
 trait Link {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
     fn answer(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The length of the message at the buffer's start, where somebody has to find it.
+    /// Returns the length of the message at the start of the buffer, if framing is needed.
     fn frame(&self, buffer: &[u8]) -> usize;
 }
 
@@ -111,7 +111,7 @@ fn stream() -> io::Result<Stream> {
     Ok(Stream { peer, server })
 }
 
-/// What reading the clock twice takes.
+/// Returns the cost of two clock readings.
 fn clock_cost() -> Duration {
     const TIMES: u32 = 100_000;
     let began = Instant::now();
@@ -157,10 +157,10 @@ fn time(line: &mut impl Link, transport: &str, messages: u32) -> io::Result<Part
     Ok(parts)
 }
 
-/// A table of both.
+/// Returns a table of both transports.
 ///
 /// # Errors
-/// When the loopback cannot be used.
+/// If the loopback interface cannot be used.
 pub fn measure(messages: u32) -> io::Result<String> {
     let clock = clock_cost();
     let mut text = format!(

@@ -1,4 +1,4 @@
-//! The servers of a layout as processes, each in a control group that holds it to the same share of a core.
+//! The servers of a layout as processes, each in a control group that limits it to the same share of a core.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,56 +15,56 @@ use super::layout::{Layout, Work};
 use crate::proxy::peer::{RunningServer, launch};
 use crate::quota::{Group, Quota, Throttling};
 
-/// How long a cluster may take until its members know of each other.
+/// Maximum time until the members of a cluster know each other.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long servers are left alone before the first request: they probe each other every 250 ms.
+/// Time before the first request: servers probe each other every 250 ms.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// The program, and what each server may use.
+/// Binary and resources of servers.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// The program `strowger`.
+    /// The `strowger` binary.
     pub binary: PathBuf,
-    /// What each server may use of a core.
+    /// CPU quota of each server.
     pub quota: Quota,
 }
 
-/// Which servers are held to the quota.
+/// Servers to which the quota applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaScope {
-    /// Each of them.
+    /// All servers.
     All,
-    /// Those of the first stage; the second one takes what it needs.
+    /// First-stage servers; the second stage is unlimited.
     First,
 }
 
-/// All servers; dropping it ends them.
+/// All servers of a layout. Dropping it ends them.
 #[derive(Debug)]
 pub struct Deployment {
     layout: Layout,
     binary: PathBuf,
-    // They end before their folder goes.
+    // Declared before `folder`: the servers end before it is removed.
     members: Vec<Member>,
     folder: tempfile::TempDir,
 }
 
 #[derive(Debug)]
 struct Member {
-    // The processes end before their group goes.
+    // Declared first: the processes end before their group is removed.
     running: RunningServer,
     group: Group,
     server: Server,
 }
 
-/// How much of its quota each server used.
+/// Throttling of each server.
 #[derive(Clone, Debug, Default)]
 pub struct ThrottlingByServer(Vec<(Stage, Throttling)>);
 
 impl Deployment {
-    /// Starts all servers, waits until each answers, and then holds them.
+    /// Starts all servers, waits until each answers, and then applies the quota.
     ///
     /// # Errors
-    /// When one does not start, or there are no control groups.
+    /// If one does not start, or there are no control groups.
     pub fn start(
         layout: Layout,
         work: Work,
@@ -92,7 +92,8 @@ impl Deployment {
         Ok(site)
     }
 
-    /// Where requests go: the first-stage servers, or where there are none the only cluster's first server.
+    /// Returns the addresses for requests: the first-stage servers, or without a first stage the only cluster's first
+    /// server.
     #[must_use]
     pub fn entries(&self) -> Vec<SocketAddr> {
         let of_stage = |stage: Stage| self.members.iter().filter(move |one| one.server.stage == stage);
@@ -102,28 +103,30 @@ impl Deployment {
         }
     }
 
-    /// The registrations that each cluster has.
+    /// Returns the number of registrations of each cluster.
     ///
     /// # Errors
-    /// When a server does not say it.
+    /// If a server does not report it.
     pub fn registrations(&self) -> Result<Vec<u64>, String> {
         let count = |cluster: u32| {
             let member = self.members.iter().find(|one| one.server.stage == Stage::Second(cluster));
             member.and_then(|one| self.status(one)["registrations"].as_u64())
         };
-        (0..self.layout.clusters).map(|cluster| count(cluster).ok_or("a server says nothing".to_owned())).collect()
+        (0..self.layout.clusters)
+            .map(|cluster| count(cluster).ok_or("a server does not report its registrations".to_owned()))
+            .collect()
     }
 
-    /// How often each server has used all of its quota so far.
+    /// Returns how often each server has used up its quota so far.
     #[must_use]
     pub fn throttled(&self) -> ThrottlingByServer {
         ThrottlingByServer(self.members.iter().map(|one| (one.server.stage, one.group.throttling())).collect())
     }
 
-    /// Whether all still run.
+    /// Checks that all servers are running.
     ///
     /// # Errors
-    /// When one has ended; then with the end of its log.
+    /// If one has ended. The error includes the end of its log.
     pub fn check(&mut self) -> Result<(), String> {
         let check = |one: &mut Member| one.running.check().map_err(|why| format!("{}: {why}", one.server.name));
         self.members.iter_mut().try_for_each(check)
@@ -134,7 +137,7 @@ impl Deployment {
         while self.layout.servers > 1 && !self.members.iter().all(|one| self.knows_its_cluster(one)) {
             self.check()?;
             if Instant::now() > deadline {
-                return Err("members of a cluster do not know of each other in time".to_owned());
+                return Err("the members of a cluster did not find each other in time".to_owned());
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -148,7 +151,7 @@ impl Deployment {
         member.server.stage == Stage::First || knows(status())
     }
 
-    /// What a server's `ctl status --json` says; null where it does not answer.
+    /// Returns the output of a server's `ctl status --json`, or null if it does not answer.
     fn status(&self, member: &Member) -> Value {
         let mut command = Command::new(&self.binary);
         command
@@ -159,7 +162,7 @@ impl Deployment {
     }
 }
 
-/// The configuration's file, in the folder of the site.
+/// Name of the configuration file in the deployment's folder.
 const FILE: &str = "strowger.toml";
 
 impl Member {
@@ -181,14 +184,14 @@ impl Member {
 }
 
 impl ThrottlingByServer {
-    /// The share of periods since `earlier` in which servers had used all of their quota, in percent: the mean of the first stage, and of
-    /// the second. 0 where there are none.
+    /// Returns the share of periods since `earlier` in which servers used up their quota, in percent: the mean of the
+    /// first stage, and of the second. 0 for a stage without servers.
     #[must_use]
     pub fn percent_since(&self, earlier: &Self) -> [f64; 2] {
         let mean = |is_first: bool| {
             let of_stage = self.0.iter().zip(&earlier.0).filter(|((stage, _), _)| (*stage == Stage::First) == is_first);
             let all: Vec<f64> = of_stage.map(|((_, now), (_, then))| now.percent_since(*then)).collect();
-            // An empty sum is -0.
+            // An empty sum of floats is -0.
             all.iter().sum::<f64>().max(0.0) / f64::from(u32::try_from(all.len()).unwrap_or(u32::MAX).max(1))
         };
         [mean(true), mean(false)]

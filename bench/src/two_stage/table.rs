@@ -1,4 +1,4 @@
-//! The page: the figures that matter, then every table.
+//! The page: the key figures, then every table.
 
 use std::fmt::Write as _;
 
@@ -12,20 +12,20 @@ use super::prediction::{Comparison, compare, of_paper};
 use super::results::Results;
 use super::sweep::Sweep;
 
-/// How far a point may be from the plan, in percent.
+/// Allowed deviation from the plan, in percent.
 const GOAL_ERROR: f64 = 10.0;
-/// What P clusters must carry of P times what one does, as long as the first stage has room.
+/// Required throughput of P clusters relative to P times that of one, while the first stage is not saturated.
 const GOAL_EFFICIENCY: f64 = 0.9;
-/// What is measured of single work, in the order of the page.
+/// Unmixed kinds of work, in the order of the page.
 const WORKS: [Work; 2] = [Work::Calls, Work::Registrations];
 
-/// The most that a sweep carried, a second.
+/// Returns the highest throughput of a sweep per second.
 fn peak(sweep: &Sweep) -> f64 {
     sweep.points.iter().map(|point| point.outcome.goodput).fold(0.0, f64::max)
 }
 
-/// What a layout carried of P times what S0P1 did, or where the first stage is full before its clusters, of n times what S1P1 did; `None`
-/// where nothing is to grow.
+/// Returns a layout's throughput relative to P times that of S0P1, or if the first stage saturates before the
+/// clusters, to n times that of S1P1. Returns `None` for a layout that is not an enlargement of these.
 fn efficiency(results: &Results, layout: Layout, work: Work) -> Option<(&'static str, f64)> {
     let both = results.both(work)?;
     let (first, clusters) = (f64::from(layout.first), f64::from(layout.clusters));
@@ -46,7 +46,7 @@ fn worst(compared: &[Comparison]) -> f64 {
         .fold(0.0, |worst: f64, one| if one.abs() > worst.abs() { one } else { worst })
 }
 
-/// The figures that matter.
+/// Returns the key figures.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     let mut text = String::from(
@@ -75,7 +75,7 @@ fn rate(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.0}"))
 }
 
-/// All tables.
+/// Returns all tables.
 #[must_use]
 pub fn all(results: &Results) -> String {
     let mut text = String::new();
@@ -277,7 +277,8 @@ fn mixes(results: &Results, text: &mut String) {
     }
 }
 
-/// What one second-stage server would work of its time, and how many servers that takes. The first stage's rate is that of this mix.
+/// Returns the utilization of a single second-stage server and the layout needed for this mix. The first stage's rate
+/// is that of the mix.
 fn needed(results: &Results, registers: f64, requests: f64) -> Option<(f64, String)> {
     let rate = |alone, work| Some(results.capacity(alone, work)?.rate);
     let first_time = registers / rate(SingleServer::First, Work::Registrations)?

@@ -1,4 +1,4 @@
-//! Threads that may use a part of a core only, by control groups of the kernel's first version.
+//! Threads limited to a share of a core by version 1 control groups.
 
 use std::fs;
 use std::io;
@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Where the kernel keeps the groups of its processor controller.
+/// Mount point of the CPU controller.
 const CONTROLLER: &str = "/sys/fs/cgroup/cpu";
 
-/// How finely time is cut, in microseconds: a thread that has used its part waits until the next one begins.
+/// Quota period in microseconds: a thread that has used up its quota waits until the next period.
 const PERIOD: u32 = 10_000;
 
-/// Groups, each with one thread. When this is dropped they go; the threads must have ended by then, or are free again.
+/// Control groups with one thread each. Dropping this removes them; threads that are still running become unlimited.
 #[derive(Debug)]
 pub struct ThreadGroups {
     groups: Vec<PathBuf>,
 }
 
 impl ThreadGroups {
-    /// Holds each of the threads of a process whose names begin with `prefix` to `percent` of a core.
+    /// Limits each thread of a process whose name begins with `prefix` to `percent` of a core.
     ///
     /// # Errors
-    /// When there is no such controller, this user may not use it, or the process has no such threads.
+    /// If there is no such controller, this user may not use it, or the process has no such threads.
     pub fn hold(pid: u32, prefix: &str, percent: u32) -> io::Result<Self> {
         let mut cages = Self { groups: Vec::new() };
         for thread in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
@@ -31,7 +31,7 @@ impl ThreadGroups {
                 continue;
             }
             let group = Path::new(CONTROLLER).join(format!("strowger-bench-{pid}-{}", name.trim()));
-            // One that is there was left by a program that was killed.
+            // An existing group was left over from a killed program.
             match fs::create_dir(&group) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
@@ -39,7 +39,7 @@ impl ThreadGroups {
             cages.groups.push(group.clone());
             fs::write(group.join("cpu.cfs_period_us"), PERIOD.to_string())?;
             fs::write(group.join("cpu.cfs_quota_us"), (PERIOD * percent / 100).to_string())?;
-            // Up to its part it comes before everything else on the machine.
+            // Within its quota, it takes precedence over everything else on the machine.
             fs::write(group.join("cpu.shares"), "262144")?;
             fs::write(group.join("tasks"), thread.file_name().to_string_lossy().as_bytes())?;
         }
@@ -49,8 +49,8 @@ impl ThreadGroups {
         Ok(cages)
     }
 
-    /// The share of time's periods in which the threads had used all of their part, in percent: below 100, something else was
-    /// the limit.
+    /// Returns the share of periods in which the threads used up their quota, in percent. Below 100, something else
+    /// was the bottleneck.
     #[must_use]
     pub fn throttled(&self) -> f64 {
         let (mut periods, mut throttled) = (0.0, 0.0);
@@ -68,13 +68,13 @@ impl ThreadGroups {
         100.0 * throttled / periods
     }
 
-    /// How many threads are held.
+    /// Returns the number of limited threads.
     #[must_use]
     pub fn len(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no thread is limited.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
@@ -84,7 +84,7 @@ impl ThreadGroups {
 impl Drop for ThreadGroups {
     fn drop(&mut self) {
         for group in &self.groups {
-            // A thread that has just ended is in its group for a moment longer.
+            // A thread that has just ended stays in its group briefly.
             for _ in 0..100 {
                 match fs::remove_dir(group) {
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

@@ -17,7 +17,7 @@ use crate::key;
 use crate::table::{print_facts, print_json, print_line};
 use crate::text::{count, size};
 
-/// What a backup calls the server's key.
+/// Name of the server's key in a backup.
 pub(crate) const KEY: &str = "server-key";
 
 pub(crate) fn backup(wanted: ConfigSource<'_>, arguments: &BackupArguments) -> Result<(), Failure> {
@@ -56,7 +56,7 @@ pub(crate) fn backup(wanted: ConfigSource<'_>, arguments: &BackupArguments) -> R
     Ok(())
 }
 
-/// By the server that runs, so that what it holds is in it; `None` where none runs.
+/// Backs up through the running server, including its unwritten state; `None` if no server runs.
 fn by_server(
     config: &Config,
     target: &Path,
@@ -89,7 +89,7 @@ fn by_ourselves(
     Ok(report(&of_database(&database, &order, on_progress)?))
 }
 
-/// Of the database alone: where registrations are in memory, nothing else is kept.
+/// Backs up the database only, which is complete if registrations are in memory.
 pub(crate) fn of_database(
     database: &Path,
     order: &BackupSpec,
@@ -101,7 +101,7 @@ pub(crate) fn of_database(
     Ok(BackupResult { info })
 }
 
-/// What is told of a backup.
+/// Returns the report of a backup.
 pub(crate) fn report(BackupResult { info }: &BackupResult) -> BackupReport {
     BackupReport {
         users: info.users,
@@ -208,7 +208,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A line on a terminal that says how far it is; it goes when this is dropped.
+/// A progress line on a terminal, removed on drop.
 pub(crate) struct Progress {
     what: &'static str,
     is_terminal: bool,
@@ -234,11 +234,11 @@ impl Progress {
         self.percent = percent.or(self.percent);
     }
 
-    /// In place of the line before.
+    /// Replaces the progress line.
     fn write(&self, text: &str) {
         if self.is_terminal {
             let mut out = io::stderr().lock();
-            // A terminal that has gone is no reason to stop.
+            // A closed terminal must not stop the backup.
             drop(write!(out, "\r\x1b[K{text}").and_then(|()| out.flush()));
         }
     }

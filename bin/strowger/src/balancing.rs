@@ -1,4 +1,4 @@
-//! The balancers of a running server: their targets from every source, followed, told of and changed.
+//! Balancers of a running server: collects their targets from every source, follows changes, reports and edits them.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use strowger_store::NewGateway;
 use crate::target_names::{self, DnsUpdate};
 use crate::users::Users;
 
-/// The note of a gateway that a balancer got while the server ran.
+/// Note on a gateway that was added to a balancer at runtime.
 const NOTE: &str = "added by strowger ctl targets";
 
-/// What the server knows of targets.
+/// The server's state of targets.
 pub(crate) struct TargetManager {
     registry: Registry,
     lists: Lists,
@@ -34,25 +34,25 @@ pub(crate) struct TargetManager {
     answers: Receiver<DnsUpdate>,
 }
 
-/// What a new configuration would have.
+/// State for a new configuration.
 pub(crate) struct TargetUpdate {
     lists: Lists,
     services: Services,
     sets: TargetSets,
 }
 
-/// A target that a command names.
+/// A target named in a command.
 pub(crate) struct TargetMatch {
     pub(crate) id: TargetId,
     pub(crate) set: String,
     pub(crate) uri: String,
-    /// Who names it; none where it is in no set any more.
+    /// Origin of the target; `None` if no set has it.
     pub(crate) origin: Option<Origin>,
 }
 
 impl TargetManager {
-    /// With what can be known at once. A balancer whose targets cannot be used has none, and the log says why: everything else
-    /// is served.
+    /// Starts with the targets that are known at once. A balancer with unusable targets gets none, and the log says
+    /// why; everything else is served.
     pub(crate) fn start(config: &Config, gateways: &Gateways, dns: &DnsResolver) -> Self {
         let (said, answers) = mpsc::channel();
         let mut services = Services::default();
@@ -68,7 +68,7 @@ impl TargetManager {
         balancing
     }
 
-    /// The sets as they are.
+    /// Returns the current sets.
     pub(crate) const fn sets(&self) -> &TargetSets {
         &self.sets
     }
@@ -78,14 +78,14 @@ impl TargetManager {
         Sources { gateways, lists, services, changes }
     }
 
-    /// Tells of sets without targets, but of those that something is known of already.
+    /// Logs sets without targets, except those in `known`.
     fn report_empty(&self, config: &Config, known: &[TargetError]) {
         let empty = self.sets.empty(config);
         let news = empty.iter().filter(|empty| !known.iter().any(|known| known.key.starts_with(&empty.key)));
         news.for_each(|empty| tracing::error!("{empty}"));
     }
 
-    /// Asks again for what the DNS said, when its time is over; whether a set is to have other targets now.
+    /// Queries DNS names whose answers have expired. Returns whether the sets must be rebuilt.
     pub(crate) fn follow(&mut self, dns: &DnsResolver) -> bool {
         target_names::ask(&mut self.services, dns, &self.said);
         let mut has_changed = false;
@@ -99,10 +99,10 @@ impl TargetManager {
                     has_changed = true;
                 }
                 ServiceUpdate::Failing(LocateError::NoAnswer) => {
-                    tracing::warn!("{name}: the DNS does not answer; its targets stay as they were");
+                    tracing::warn!("{name}: the DNS does not answer; its targets are unchanged");
                 }
                 ServiceUpdate::Failing(LocateError::NoSuchName) => {
-                    tracing::error!("{name}: the DNS knows no server there any more; its targets stay as they were");
+                    tracing::error!("{name}: the DNS names no server for it; its targets are unchanged");
                 }
                 ServiceUpdate::Recovered => tracing::info!("{name}: the DNS answers again"),
             }
@@ -110,14 +110,14 @@ impl TargetManager {
         has_changed
     }
 
-    /// Makes the sets anew; they stay as they were where one cannot be used, and the log says why.
+    /// Rebuilds the sets. If one cannot be used, all stay unchanged and the log says why.
     pub(crate) fn rebuild(&mut self, config: &Config, gateways: &Gateways) -> Result<(), TargetError> {
         self.sets = TargetSets::build(config, &self.sources(gateways), &self.registry)?;
         self.report_empty(config, &[]);
         Ok(())
     }
 
-    /// What another configuration would have.
+    /// Builds the state for another configuration.
     pub(crate) fn prepare(
         &self,
         config: &Config,
@@ -143,7 +143,7 @@ impl TargetManager {
         }
     }
 
-    /// Has what was prepared; what operators had changed is forgotten. How much that was.
+    /// Activates the prepared state and discards changes by operators. Returns how many there were.
     pub(crate) fn apply(&mut self, TargetUpdate { lists, services, sets }: TargetUpdate) -> usize {
         self.lists = lists;
         self.services = services;
@@ -151,7 +151,7 @@ impl TargetManager {
         std::mem::take(&mut self.changes).count()
     }
 
-    /// The target that `text` names: by its URI, whose "sip:" may be left out, its id, or SET/URI.
+    /// Returns the target named by `text`: its URI, with or without "sip:", its id, or SET/URI.
     pub(crate) fn find(&self, text: &str) -> Result<TargetMatch, String> {
         let mut found: Vec<TargetMatch> = Vec::new();
         for (set, index, origin) in self.members() {
@@ -175,7 +175,7 @@ impl TargetManager {
         }
     }
 
-    /// Lets a target have no new calls, or have them again; whether that was otherwise before.
+    /// Starts or stops draining a target. Returns whether that changed its state.
     pub(crate) fn set_draining(&self, found: &TargetMatch, is_draining: bool, now: Timestamp) -> bool {
         let targets = self.registry.all();
         let mut has_changed = false;
@@ -186,8 +186,8 @@ impl TargetManager {
         has_changed
     }
 
-    /// Gives a balancer one more target: in the database where it has gateways there, else until the configuration is read
-    /// again. Whether it is kept.
+    /// Adds a target to a balancer: in the database if the balancer has gateways there, otherwise until the next
+    /// reload. Returns whether it is stored.
     pub(crate) fn add(&mut self, config: &Config, users: &Users, new: &NewTarget) -> Result<bool, String> {
         let Some(balancer) = config.balancers.iter().find(|balancer| balancer.name == new.set) else {
             let known: Vec<&str> = config.balancers.iter().map(|balancer| &*balancer.name).collect();
@@ -220,11 +220,13 @@ impl TargetManager {
         self.try_changes(config, users, before).map(|()| false)
     }
 
-    /// Takes a target from its balancer: from the database where it is there, else until the configuration is read again.
-    /// Whether that is kept.
+    /// Removes a target from its balancer: from the database if it is there, otherwise until the next reload. Returns
+    /// whether the removal is stored.
     pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &TargetMatch) -> Result<bool, String> {
         match (&found.origin, users.store(config)) {
-            (None, _) => Err(format!("{} is in no balancer any more; it goes with its last call", found.uri)),
+            (None, _) => {
+                Err(format!("{} has been removed from its balancer; it disappears with its last call", found.uri))
+            }
             (Some(Origin::Database(set)), Some(store)) => {
                 store.and_then(|mut store| store.remove_gateway(set, &found.uri)).map_err(|error| error.to_string())?;
                 Ok(true)
@@ -244,8 +246,7 @@ impl TargetManager {
         })
     }
 
-    /// All targets as they are now, or those of one balancer: in the order of the configuration, and then those that are in no
-    /// set any more.
+    /// Returns all targets, or those of one balancer, in configuration order, followed by targets that no set has.
     pub(crate) fn targets(&self, now: Timestamp, set: Option<&str>, outages: &[Outage]) -> Vec<protocol::Target> {
         let mut all: Vec<protocol::Target> = Vec::new();
         for (of, index, origin) in self.members() {
@@ -255,7 +256,7 @@ impl TargetManager {
         for target in self.registry.all() {
             let id = target.id().to_string();
             let is_wanted = set.is_none_or(|set| target.set() == set);
-            // A worker that sleeps may still know of one that is gone.
+            // A sleeping worker may still hold a target that has been removed.
             let has_any = target.calls() > 0 || target.transactions() > 0;
             if is_wanted && has_any && !all.iter().any(|known| known.id == id) {
                 all.push(protocol::Target {
@@ -277,7 +278,7 @@ impl TargetManager {
         all
     }
 
-    /// How the balancers are, in short.
+    /// Returns a summary of the balancers.
     pub(crate) fn summary(&self, config: &Config, now: Timestamp) -> Vec<Balancer> {
         let of = |balancer: &strowger_control::config::Balancer| {
             let targets = self.targets(now, Some(&balancer.name), &[]);
@@ -294,7 +295,7 @@ impl TargetManager {
         config.balancers.iter().map(of).collect()
     }
 
-    /// How many targets there are now, and how many of them get no calls.
+    /// Returns the number of targets, and how many of them get no calls.
     pub(crate) fn counts(&self, now: Timestamp) -> [(&'static str, u64); 3] {
         let mut counts = [("balanced", 0), ("down", 0), ("draining", 0)];
         let [(_, all), (_, down), (_, draining)] = &mut counts;
@@ -320,13 +321,13 @@ impl TargetMatch {
         Self { id: target.id(), set: target.set().to_owned(), uri, origin: origin.cloned() }
     }
 
-    /// As SET/URI.
+    /// Returns SET/URI.
     fn name(&self) -> String {
         format!("{}/{}", self.set, self.uri)
     }
 }
 
-/// A member of a set as it is now.
+/// Converts a set member to its protocol form.
 fn target_status(
     of: &TargetSet,
     index: usize,

@@ -1,4 +1,4 @@
-//! The calls in progress, for the control socket.
+//! Calls in progress, for the control socket.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Call detail records: a line of JSON for each call that has ended, appended to a file, and a row of a database.
+//! Call detail records: one line of JSON per ended call, appended to a file, and one row in a database.
 //!
-//! A thread of its own writes them, so that a disk that is full or slow stops nobody. What cannot be written is kept and
-//! tried again while the queue has room; what is lost is counted. `docs/operating/cdr.md` says what the fields mean.
+//! A separate thread writes them, so a full or slow disk delays no calls. Records that cannot be written are retried
+//! while the queue has room; lost records are counted. `docs/operating/cdr.md` describes the fields.
 
 mod database;
 mod line;
@@ -24,23 +24,23 @@ use strowger_sql::DatabaseUrl;
 use database::CallsDatabase;
 use line::json;
 
-/// Records that wait for the disk.
+/// Maximum number of records waiting for the disk.
 const QUEUE: usize = 16_384;
-/// Bytes of lines that are written at once.
+/// Bytes of lines per write.
 const BATCH: usize = 64 * 1024;
-/// How long after a failure it is tried again.
+/// Delay before a retry after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long records are gathered before they are written: a thread that is woken by each takes the processor from calls.
+/// Time to collect records before a write. Waking the thread for each record would take CPU time from calls.
 const GATHERED_FOR: Duration = Duration::from_millis(20);
 
-/// What the thread is told.
+/// Commands to the thread.
 enum CdrCommand {
     Write(Arc<CallRecord>),
-    /// Opens the file of this name anew: the configuration was read again, or the file was moved away.
+    /// Reopens the file under this name, after a reload or a log rotation.
     Reopen(Option<PathBuf>),
 }
 
-/// What both sides see.
+/// State shared by both sides.
 #[derive(Default)]
 struct Shared {
     lost: AtomicU64,
@@ -49,7 +49,7 @@ struct Shared {
     next: Mutex<Option<Option<PathBuf>>>,
 }
 
-/// The writer's front. Dropping it writes what waits, as far as that can be done at once.
+/// Handle of the writer. Dropping it writes the waiting records as far as possible without delay.
 pub(crate) struct Cdr {
     database: Option<CallsDatabase>,
     orders: Option<SyncSender<CdrCommand>>,
@@ -58,8 +58,8 @@ pub(crate) struct Cdr {
 }
 
 impl Cdr {
-    /// Starts the thread; without a `path` it writes nothing until it is told one. One more for the first of `databases` that can be written
-    /// to; none without any.
+    /// Starts the thread; without a `path` it writes nothing until it gets one. With `databases`, starts another
+    /// thread that writes to the first writable one.
     pub(crate) fn start(path: Option<&Path>, databases: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Self> {
         let database = if databases.is_empty() { None } else { Some(CallsDatabase::start(databases, clock)?) };
         let (orders, received) = mpsc::sync_channel(QUEUE);
@@ -69,7 +69,7 @@ impl Cdr {
         Ok(Self { database, orders: Some(orders), shared, thread: Some(thread) })
     }
 
-    /// Lets `record` be written. Never waits.
+    /// Queues `record` for writing. Never blocks.
     pub(crate) fn write(&self, record: Box<CallRecord>) {
         let record = Arc::from(record);
         if let Some(database) = &self.database {
@@ -78,14 +78,14 @@ impl Cdr {
         let Some(orders) = &self.orders else { return };
         if orders.try_send(CdrCommand::Write(record)).is_err() {
             let lost = self.shared.lost.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            // Often enough to be seen, too rarely to fill the log.
+            // Logs the loss often enough to be seen, without flooding the log.
             if lost.is_power_of_two() {
                 tracing::error!("call records come faster than they can be written: {lost} are lost");
             }
         }
     }
 
-    /// Opens the file anew, so that one that was moved away is let go of.
+    /// Reopens the file, so that a renamed one is released.
     pub(crate) fn reopen(&self, path: Option<&Path>) {
         let path = path.map(Path::to_owned);
         let Some(orders) = &self.orders else { return };
@@ -94,12 +94,12 @@ impl Cdr {
         }
     }
 
-    /// How writing to the database goes, where there is one.
+    /// Returns the state of the database, if there is one.
     pub(crate) fn database_status(&self) -> Option<protocol::Database> {
         self.database.as_ref().map(CallsDatabase::status)
     }
 
-    /// How many records were lost, of the file and of the database.
+    /// Returns the number of records lost for the file and the database.
     pub(crate) fn lost(&self) -> u64 {
         let of_database = self.database.as_ref().map_or(0, CallsDatabase::lost);
         self.shared.lost.load(Ordering::Relaxed).wrapping_add(of_database)
@@ -116,12 +116,12 @@ impl Drop for Cdr {
     }
 }
 
-/// The thread's side.
+/// State of the thread.
 struct Writer {
     path: Option<PathBuf>,
     file: Option<File>,
     clock: Clock,
-    /// Whole lines, and how much of them the file has.
+    /// Whole lines, and how much of them is written.
     lines: Vec<u8>,
     written: usize,
     records: u64,
@@ -135,7 +135,7 @@ impl Writer {
     }
 
     fn run(mut self, orders: &Receiver<CdrCommand>) {
-        // Says at the start, and not at the first call, that the file cannot be opened.
+        // Reports a file that cannot be opened at the start instead of at the first call.
         self.flush();
         loop {
             let order = if self.is_failing {
@@ -166,7 +166,7 @@ impl Writer {
         }
     }
 
-    /// Writes all that waits, as far as the file takes it.
+    /// Writes all waiting records as far as possible.
     fn catch_up(&mut self, orders: &Receiver<CdrCommand>) {
         while self.has_room() {
             let Ok(order) = orders.try_recv() else { break };
@@ -190,7 +190,7 @@ impl Writer {
             }
             CdrCommand::Write(_) => {}
             CdrCommand::Reopen(path) => {
-                // What came before belongs to the file that was.
+                // Earlier records belong to the old file.
                 self.flush();
                 self.forget_file();
                 self.path = path;
@@ -199,8 +199,8 @@ impl Writer {
         }
     }
 
-    /// Tries again, with the file that now has the name: the old one may be on a disk that has gone. Where it is still the
-    /// same, the half line that it may end with goes on.
+    /// Retries with the file that has the name, because the old one may be on a lost disk. If it is the same file, a
+    /// partial last line is continued.
     fn retry(&mut self) {
         if let Some(path) = self.shared.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.path = path;
@@ -215,7 +215,7 @@ impl Writer {
 
     fn forget_file(&mut self) {
         self.file = None;
-        // A line that the old file has half of is written whole to the next one.
+        // A line that the old file has in part is written whole to the new one.
         let done = self.lines.get(..self.written).and_then(|done| done.iter().rposition(|byte| *byte == b'\n'));
         if let Some(end) = done {
             self.lines.drain(..=end);
@@ -309,7 +309,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !done() {
             assert!(Instant::now() < deadline, "not in time: {what}");
-            // Another thread and the disk tell us nothing when they are ready.
+            // The other thread and the disk give no signal.
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_does_not_wait_for_a_disk_that_is_full() {
         let cdr = Cdr::start(Some(Path::new("/dev/full")), Vec::new(), Clock::start()).expect("a thread");
-        // Enough to fill the batch, so that the thread only tries again.
+        // Fills the batch, so that the thread only retries.
         (0..500).for_each(|_| cdr.write(record("c1")));
         let begin = Instant::now();
         drop(cdr);
@@ -393,7 +393,7 @@ mod tests {
         writer.on_order(CdrCommand::Write(record("c1").into()));
         writer.flush();
         assert!(writer.is_failing && writer.records == 1);
-        // Half of it was taken, then the disk was full, and the file was changed for another.
+        // A partial write, a full disk, and then a new file.
         writer.written = 10;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cdr.json");

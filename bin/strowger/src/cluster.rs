@@ -1,4 +1,4 @@
-//! The registrations that this server shares with others.
+//! Registrations shared with other servers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use strowger_worker::{NONCE_STRIPES, RecordSink};
 use crate::failure::Failure;
 use crate::key;
 
-/// Store time begins as the wall clock's: no clock that is right shows less.
+/// Minimum store time, in ms since 1970. Store time starts from the wall clock, and no correct clock shows less.
 const LEAST_STORE_MS: u64 = 1_000_000_000_000;
 
-/// How long what waits may take to reach the engine or the peers at the end.
+/// Maximum time at shutdown for pending changes to reach the engine or the peers.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 
-/// The table, as one that is shared where the configuration says so.
+/// Makes the table a shared one if the configuration says so.
 pub(crate) fn share(locations: Locations, config: &Config) -> Locations {
     match member(config) {
         Some((cluster, member)) => {
             let locations = locations.with_member(member, config.registrar.expires.max.0);
-            // What is promised for the disk needs nothing of an engine. Peers answer at once, or are not waited for.
+            // The disk guarantee does not wait for an engine. Peers answer at once, or are not waited for.
             let waits = cluster.promise() == config::Promise::Engine || !cluster.peers.is_empty();
             if waits { locations.with_pending_source() } else { locations }
         }
@@ -45,13 +45,13 @@ fn member(config: &Config) -> Option<(&config::Cluster, MemberId)> {
     Some((cluster, MemberId::new(cluster.member)?))
 }
 
-/// Who shares registrations, if anybody does.
+/// Shared registrations, if the server is in a cluster.
 pub(crate) struct SharedTable {
     sharing: Option<Sharing>,
     clock: Clock,
 }
 
-/// That this server shares them, and as whom.
+/// State of a server that shares registrations.
 struct Sharing {
     cluster: Cluster,
     name: String,
@@ -61,7 +61,7 @@ struct Sharing {
 }
 
 impl SharedTable {
-    /// Begins to share them.
+    /// Starts sharing.
     pub(crate) fn start(
         config: &Config,
         locations: &Arc<Locations>,
@@ -72,7 +72,7 @@ impl SharedTable {
             return Ok(Self { sharing: None, clock });
         };
         if locations.store_ms(clock.now()) < LEAST_STORE_MS {
-            // Nobody has said which time it is: nothing is kept on the disk, or it cannot be read yet.
+            // The store time is unknown: nothing is stored on disk, or it cannot be read yet.
             locations.set_store_origin(wall().saturating_sub(clock.now().as_nanos()));
         }
         let address = cluster.address.or_else(|| listened_on(listeners)).ok_or_else(|| {
@@ -100,7 +100,8 @@ impl SharedTable {
         Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address, nonces }), clock })
     }
 
-    /// Who keeps the workers' records: `disk`, and who brings them to the others where they are shared.
+    /// Returns the sink for the workers' records: `disk`, wrapped to send changes to the other members if
+    /// registrations are shared.
     pub(crate) fn record_sink(&self, disk: Option<Arc<dyn RecordSink>>) -> Option<Arc<dyn RecordSink>> {
         match &self.sharing {
             Some(sharing) => Some(sharing.cluster.record_sink(disk)),
@@ -108,12 +109,12 @@ impl SharedTable {
         }
     }
 
-    /// What was used of nonces, where the members share that.
+    /// Returns the nonce windows, if the members share them.
     pub(crate) fn nonces(&self) -> Option<Arc<NonceWindows>> {
         self.sharing.as_ref().map(|sharing| Arc::clone(&sharing.nonces))
     }
 
-    /// How it goes.
+    /// Returns the state of sharing.
     pub(crate) fn status(&self) -> Option<protocol::Cluster> {
         let sharing = self.sharing.as_ref()?;
         let status = sharing.cluster.status();
@@ -143,14 +144,14 @@ impl SharedTable {
         })
     }
 
-    /// Shares them with the peers that the configuration names now.
+    /// Switches to the peers in the new configuration.
     pub(crate) fn update_peers(&self, config: &Config) {
         if let (Some(sharing), Some(cluster)) = (&self.sharing, &config.cluster) {
             sharing.cluster.set_peers(cluster.peers.clone());
         }
     }
 
-    /// Brings to the others what waits, after the workers have ended.
+    /// Sends pending changes to the other members after the workers have ended.
     pub(crate) fn stop(&self) {
         if let Some(sharing) = &self.sharing {
             sharing.cluster.stop(STOP_LIMIT);
@@ -158,14 +159,14 @@ impl SharedTable {
     }
 }
 
-/// The wall clock's time, in nanoseconds since 1970.
+/// Returns the wall clock time in ns since 1970.
 fn wall() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The first address that datagrams come to, where it is one of this machine and not of this machine alone. Without one, on a machine
-/// where nothing else is listened on, that one.
+/// Returns the first UDP listening address that is not a loopback address. If there is none on a machine that listens
+/// on nothing else, returns the loopback address.
 fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     let of_datagrams = || listeners.iter().filter(|listener| listener.transport == Transport::Udp);
     let others_reach = |listener: &&Listener| !listener.address.ip().is_loopback();
@@ -173,7 +174,7 @@ fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     found.map(|listener| listener.address)
 }
 
-/// How this member shares registrations. `key` is the members' common key.
+/// Returns how this member shares registrations. `key` is the members' common key.
 fn sharing_mode(cluster: &config::Cluster, key: &[u8; 16]) -> Result<SharingMode, Failure> {
     let Some(listen) = cluster.listen else { return Ok(SharingMode::Engine(engine(cluster, key))) };
     tracing::info!(
@@ -220,7 +221,7 @@ fn kind(cluster: &config::Cluster) -> EngineKind {
     }
 }
 
-/// Connects to the engine once; nothing where the members have none.
+/// Connects to the engine once; `None` if there is no engine.
 pub(crate) fn try_engine(cluster: &config::Cluster) -> Option<Result<(), EngineError>> {
     let engines: Vec<EngineAddress> = cluster.store.0.iter().flat_map(addresses).collect();
     (!engines.is_empty()).then(|| strowger_cluster::check_engines(kind(cluster), &engines))

@@ -1,16 +1,16 @@
-//! Why a database that servers share cannot be used, and since when.
+//! Failure of a shared database, with its cause and start.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use strowger_control::protocol;
 
-/// What a thread says of its database, and a status shows.
+/// Failure state, set by a database thread and shown in the status.
 #[derive(Default)]
 pub(crate) struct DatabaseFailure(Mutex<Option<(String, Instant)>>);
 
 impl DatabaseFailure {
-    /// It cannot be used for this reason; what the reason was before, where it could not be used either.
+    /// Records that the database fails for this reason. Returns the previous reason, if it was failing already.
     pub(crate) fn begin(&self, why: &str) -> Option<String> {
         let mut trouble = self.lock();
         let (before, since) = trouble.take().unzip();
@@ -18,12 +18,12 @@ impl DatabaseFailure {
         before
     }
 
-    /// It can be used; for how long it could not, where it could not.
+    /// Records that the database works. Returns the duration of the failure, if there was one.
     pub(crate) fn end(&self) -> Option<Duration> {
         self.lock().take().map(|(_, since)| since.elapsed())
     }
 
-    /// The same for `strowger ctl status`.
+    /// Returns the state for `strowger ctl status`.
     pub(crate) fn status(&self, databases: Vec<String>) -> protocol::Database {
         let (why, since) = self.lock().clone().unzip();
         protocol::Database { databases, trouble: why, trouble_s: since.map(|since| since.elapsed().as_secs_f64()) }

@@ -1,4 +1,4 @@
-//! The server's registrations on the disk.
+//! Durable registrations of the server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::failure::Failure;
 use crate::text::{count, number};
 use crate::{backup, store};
 
-/// How long what waits may take to reach the disk at the end.
+/// Maximum time at shutdown for pending records to reach the disk.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
-/// How long a start waits for the load: what is small is there before the first request is.
+/// Time that a start waits for loading. A small table is loaded before the first request is handled.
 const LOAD_GRACE: Duration = Duration::from_millis(100);
 const LOAD_TICK: Duration = Duration::from_millis(1);
-/// How often a backup is asked how far it is.
+/// Interval at which a backup's progress is read.
 const BACKUP_TICK: Duration = Duration::from_millis(20);
 
-/// Where registrations are kept, if they are.
+/// Storage of registrations, if durable.
 #[derive(Clone)]
 pub(crate) struct DurableStore {
     mode: Mode,
@@ -35,7 +35,7 @@ pub(crate) struct DurableStore {
 }
 
 impl DurableStore {
-    /// Begins to load what an earlier process kept, into `locations`.
+    /// Starts loading the registrations of an earlier process into `locations`.
     pub(crate) fn start(
         config: &Config,
         locations: &Arc<Locations>,
@@ -76,12 +76,12 @@ impl DurableStore {
         Ok(Self { mode, database: Some(database), key, persistence: Some(Arc::new(persistence)) })
     }
 
-    /// Who keeps the workers' records.
+    /// Returns the sink for the workers' records.
     pub(crate) fn record_sink(&self) -> Option<Arc<dyn RecordSink>> {
         self.persistence.clone().map(|persistence| persistence as Arc<dyn RecordSink>)
     }
 
-    /// Says in the log what was found, once all of it is loaded; whether that is so.
+    /// Returns whether everything is loaded, and logs the result once.
     pub(crate) fn is_loaded(&self) -> bool {
         let Some(persistence) = &self.persistence else { return true };
         let found = persistence.status().load_report;
@@ -101,7 +101,7 @@ impl DurableStore {
         true
     }
 
-    /// Brings to the disk what waits, after the workers have ended.
+    /// Writes pending records to the disk after the workers have ended.
     pub(crate) fn stop(&self) {
         let Some(persistence) = &self.persistence else { return };
         let stopped = persistence.stop(STOP_LIMIT);

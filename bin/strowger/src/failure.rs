@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked, and the exit code that says so.
+//! Failures of commands, with their exit codes.
 
 use std::process::ExitCode;
 use std::{fmt, io};
@@ -10,11 +10,11 @@ use strowger_store::{ErrorOwner, StoreError};
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It ran and the answer is no: exit code 1.
+    /// The command ran and the answer is no: exit code 1.
     No(String),
-    /// Bad arguments or configuration: exit code 2.
+    /// Invalid arguments or configuration: exit code 2.
     Usage(String),
-    /// The output could not be written: exit code 1.
+    /// Failed output: exit code 1.
     Output(io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! `strowger gateway`: where calls go that no domain of ours claims.
+//! `strowger gateway`: gateways for calls outside the server's domains.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ impl Gateways {
         }
     }
 
-    /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
+    /// Opens the existing database. Only adding creates one: a command in the wrong folder must not.
     fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new()? {
             return Err(Failure::No(format!(
@@ -85,7 +85,7 @@ impl Gateways {
         Ok(UserStore::open(self.path()?)?.into())
     }
 
-    /// Where a database will be made, if there is none yet.
+    /// Returns the path of the database to be created, if none exists.
     fn path_of_new(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.path()?;
         let is_new = self.config.store.users.is_any() && !path.exists();
@@ -103,7 +103,7 @@ impl Gateways {
     }
 
     fn add(&self, member: &Member, new: &NewGateway<'_>) -> Result<(), Failure> {
-        // As a route's own targets are read.
+        // Parsed like the targets of a route.
         let target = member.uri.parse::<Target>().map_err(Failure::Usage)?;
         let new_at = self.path_of_new()?;
         self.open_or_make()?.add_gateway(&member.set, new)?;
@@ -170,7 +170,7 @@ impl Gateways {
         Ok(print_table(["SET", "URI", "PRIORITY", "WEIGHT", "CAPACITY", "STATE", "NOTE"], &rows)?)
     }
 
-    /// Who does not answer, as a server says that runs on this database; `None` where none runs.
+    /// Returns the outages reported by the server on this database; `None` if none runs.
     fn outages(&self) -> Option<Vec<Outage>> {
         match socket::ask(&self.config.control_socket(), &Request::Status) {
             Ok(Response::Status(status)) => Some(status.outages),
@@ -178,7 +178,7 @@ impl Gateways {
         }
     }
 
-    /// A set that no route names is easily a mistyped one.
+    /// Prints a note if no route names the set, which may be a typing error.
     fn note_unused(&self, set: &str) {
         if !gateways::sets(&self.config).any(|name| name == set) {
             eprintln!("strowger: note: no route leads there; one does that has targets = [\"set:{set}\"]");

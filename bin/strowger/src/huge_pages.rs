@@ -1,34 +1,35 @@
-//! Huge pages, only once there is enough to fill them.
+//! Huge pages, enabled once the process is large enough to use them.
 //!
-//! The allocator asks the kernel to back all its memory with pages of 2 MiB, and takes memory for each thread and each range
-//! of sizes from another place. So a small server would have thirty mebibytes that it never uses, and a thousand idle
-//! connections might cost a megabyte or ten. A large one is some percent faster with them, for its tables have more pages
-//! than the processor remembers. Hence the process begins without them, and lets the kernel use them when it has grown.
+//! The allocator asks the kernel to back all its memory with pages of 2 MiB, and uses separate memory for each thread
+//! and size class. A small server would therefore waste 30 MiB, and a thousand idle connections 1 to 10 MB. A large
+//! server gains some percent of speed, because its tables exceed the TLB. So the process starts without huge pages
+//! and lets the kernel use them once it has grown.
 
 use std::fs;
 
 use rustix::param::page_size;
 use rustix::thread::{disable_transparent_huge_pages, transparent_huge_pages_are_disabled};
 
-/// Private memory from which on huge pages are worth what they waste.
+/// Private memory in bytes above which huge pages are worth their waste.
 const WORTH_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Whether the kernel may use huge pages for this process.
+/// State of huge pages for this process.
 #[derive(Debug)]
 pub(crate) struct HugePages {
-    /// Whether it was this process that has renounced them, and may allow them again.
+    /// Whether this process disabled them itself and may enable them again.
     is_disabled_here: bool,
 }
 
 impl HugePages {
-    /// Renounces them for now. Where somebody has for this process already (systemd, `MIMALLOC_ALLOW_THP=0`), for good.
+    /// Disables huge pages for the time being. If they are already disabled for this process (systemd,
+    /// `MIMALLOC_ALLOW_THP=0`), they stay so.
     pub(crate) fn disable() -> Self {
         let is_possible = transparent_huge_pages_are_disabled().is_ok_and(|are_disabled| !are_disabled);
-        // Where it fails all is as without this file.
+        // If this fails, the kernel's default remains.
         Self { is_disabled_here: is_possible && disable_transparent_huge_pages(true).is_ok() }
     }
 
-    /// Allows them once the process is so large that they are worth it; what it has by then the kernel moves by and by.
+    /// Enables huge pages once the process is large enough. The kernel converts existing memory gradually.
     pub(crate) fn update(&mut self) {
         if self.is_disabled_here && private_bytes() >= WORTH_BYTES {
             self.is_disabled_here = disable_transparent_huge_pages(false).is_err();
@@ -37,12 +38,12 @@ impl HugePages {
     }
 }
 
-/// What the process has that is neither a file's nor shared.
+/// Returns the resident memory that is neither file-backed nor shared, in bytes.
 fn private_bytes() -> u64 {
     fs::read_to_string("/proc/self/statm").ok().and_then(|text| private_pages(&text)).unwrap_or(0) * page_size() as u64
 }
 
-/// The resident pages less the shared ones of what `/proc/self/statm` says; see proc(5).
+/// Returns resident minus shared pages from `/proc/self/statm`; see proc(5).
 fn private_pages(statm: &str) -> Option<u64> {
     let mut fields = statm.split_ascii_whitespace().skip(1).map_while(|field| field.parse::<u64>().ok());
     fields.next()?.checked_sub(fields.next()?)
@@ -63,7 +64,7 @@ mod tests {
     fn huge_pages_are_allowed_to_a_process_that_has_grown_and_stay_allowed() {
         let mut pages = HugePages::disable();
         if !pages.is_disabled_here {
-            // Somebody decided that for the tests.
+            // The test environment has disabled them.
             return;
         }
         let are_disabled = || transparent_huge_pages_are_disabled().expect("the kernel answers");

@@ -1,4 +1,4 @@
-//! `strowger import`: what another server's database has, brought into ours.
+//! `strowger import`: imports the database of another server.
 
 mod gateways;
 mod registrations;
@@ -51,7 +51,7 @@ pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result
     report.print(arguments.json)
 }
 
-/// What all parts of an import know.
+/// State shared by all parts of an import.
 struct Import {
     config: Config,
     from: ImportFrom,
@@ -63,7 +63,7 @@ impl Import {
         if self.from.replace { OnConflict::Replace } else { OnConflict::Keep }
     }
 
-    /// Our database; none is made to look only.
+    /// Opens our database; a dry run does not create one.
     fn store(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if self.from.dry_run && self.config.store.users.is_any() && !self.path()?.exists() {
             return Ok(UserStore::open_memory()?.into());
@@ -82,7 +82,7 @@ impl Import {
     }
 }
 
-/// Our database.
+/// Opens our database.
 fn store(config: &Config) -> Result<UserStore<AnyBackend>, Failure> {
     if config.store.users.is_any() {
         return Ok(UserStore::open(path(config)?)?.into());
@@ -100,7 +100,7 @@ fn path(config: &Config) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What is asked for; refused before anything is written where it cannot be.
+/// Returns the requested parts. Impossible ones are refused before anything is written.
 fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<ImportPart>, Failure> {
     let all = [ImportPart::Users, ImportPart::Gateways, ImportPart::Registrations];
     let wanted: Vec<ImportPart> =
@@ -124,7 +124,7 @@ fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<ImportPart>, Failure
     Ok(wanted)
 }
 
-/// The database, as it is given or stands in the file behind an `@`.
+/// Returns the database URL, given directly or in the file after an `@`.
 fn url(text: &str) -> Result<DatabaseUrl, Failure> {
     let url = match text.strip_prefix('@') {
         None => text.parse(),

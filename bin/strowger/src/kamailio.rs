@@ -1,4 +1,4 @@
-//! The database of a Kamailio or OpenSIPS, as a running server follows it: on a thread of its own, so that nothing else waits for it.
+//! Follows the database of a Kamailio or OpenSIPS server on a separate thread, so that nothing else waits for it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -12,29 +12,29 @@ use strowger_sql::Database;
 
 use crate::text::{count, number};
 
-/// Between two looks at least, however little they cost.
+/// Minimum time between two reads.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
-/// A look takes at most one part of so many of the time.
+/// Reads take at most one part in this many of the time.
 const PARTS_OF_TIME: u32 = 20;
-/// Between two attempts at most while the database is away.
+/// Maximum time between two attempts while the database is unavailable.
 const LONGEST_AWAY: Duration = Duration::from_secs(5);
-/// How long a start waits for the first look.
+/// Time that a start waits for the first read.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
-/// Bad rows that the log names.
+/// Maximum number of invalid rows named in the log.
 const ROWS_TOLD: usize = 5;
 
-/// What is known of the database.
+/// Handle of the thread, with the contents of the database.
 pub(crate) struct KamailioUsers {
     config: FollowConfig,
     known: Arc<TableContents>,
     looks: Receiver<(Arc<TableContents>, Vec<DirectoryChange>)>,
-    /// The thread ends when this goes.
+    /// Dropping it ends the thread.
     _stop: Sender<()>,
 }
 
 impl KamailioUsers {
-    /// Begins to follow what the configuration names, and waits for what it has; `None` where it names nothing. A database that cannot be
-    /// read has nothing until it can, or what it had `before`, where the same was followed.
+    /// Starts following the configured tables and waits for their contents; `None` if none are configured. While the
+    /// database cannot be read, the contents are empty, or those of `before` if it followed the same tables.
     pub(crate) fn start(config: &Config, before: Option<&Self>) -> Option<Self> {
         let follow = follow_config(config)?;
         let before = before.filter(|before| before.config == follow).map(|before| Arc::clone(&before.known));
@@ -55,12 +55,12 @@ impl KamailioUsers {
         Some(Self { config: follow, known, looks, _stop: stop })
     }
 
-    /// What is known.
+    /// Returns the known contents.
     pub(crate) fn known(&self) -> &TableContents {
         &self.known
     }
 
-    /// What has changed since this was last called.
+    /// Returns the changes since the last call.
     pub(crate) fn changes(&mut self) -> Vec<DirectoryChange> {
         let mut all = Vec::new();
         while let Ok((known, changes)) = self.looks.try_recv() {
@@ -71,7 +71,7 @@ impl KamailioUsers {
     }
 }
 
-/// What is followed, as the configuration says.
+/// Returns what to follow, according to the configuration.
 pub(crate) fn follow_config(config: &Config) -> Option<FollowConfig> {
     let kamailio = config.kamailio.as_ref()?;
     let domain = kamailio.domain.as_ref().or(config.server.domains.first());
@@ -96,12 +96,12 @@ pub(crate) fn follow_config(config: &Config) -> Option<FollowConfig> {
     })
 }
 
-/// The thread's own.
+/// State of the thread.
 struct FollowThread {
     follower: Follower,
     sender: Sender<(Arc<TableContents>, Vec<DirectoryChange>)>,
     told: LogState,
-    /// Somebody waits for the end of the next look, whatever it finds.
+    /// Set while the start waits for the end of the next read, whatever its result.
     is_awaited: bool,
 }
 
@@ -130,13 +130,13 @@ impl FollowThread {
     }
 }
 
-/// After a look that took `cost`.
+/// Returns the pause after a read that took `cost`.
 fn pause(cost: Duration, is_away: bool) -> Duration {
     let pause = (cost * (PARTS_OF_TIME - 1)).max(LEAST_PAUSE);
     if is_away { pause.min(LONGEST_AWAY) } else { pause }
 }
 
-/// What the log knows already: nothing is said twice.
+/// What has been logged, so that nothing is repeated.
 struct LogState {
     database: String,
     trouble: Option<String>,
@@ -156,7 +156,7 @@ impl LogState {
             Ok(looked) => looked,
             Err(why) if self.trouble.as_ref() == Some(&why) => return,
             Err(why) => {
-                tracing::error!("{database} is not followed, and what is known of it stays: {why}");
+                tracing::error!("{database} cannot be read, its known contents stay in use: {why}");
                 self.trouble = Some(why);
                 return;
             }

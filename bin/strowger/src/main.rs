@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads our output has gone: `strowger user list | head`.
+        // The reader of the output has exited: `strowger user list | head`.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("strowger: {failure}");

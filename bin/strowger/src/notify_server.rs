@@ -1,11 +1,11 @@
-//! What a command changes in the users database is a running server's before the command ends.
+//! Makes changes to the users database effective in a running server before the command ends.
 
 use strowger_control::config::Config;
 use strowger_control::protocol::Request;
 use strowger_control::socket;
 
-/// Has a server that runs read what was changed, so that whatever is done next can count on it.
+/// Makes a running server read the changes, so that the next command can rely on them.
 pub(crate) fn notify_server(config: &Config) {
-    // Where none runs, or one that cannot be asked, it reads the change when it starts, or within a second.
+    // Otherwise the server reads the changes at its start, or within a second.
     drop(socket::ask(&config.control_socket(), &Request::Follow));
 }

@@ -1,4 +1,4 @@
-//! `strowger ctl rebalance`: what each cluster has, and moving users between clusters.
+//! `strowger ctl rebalance`: shows the clusters' load and moves users between clusters.
 
 mod file;
 
@@ -16,7 +16,7 @@ use crate::reload::reload_all;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::{clock, number};
 
-/// Shows the clusters, and does what is asked.
+/// Shows the clusters and executes the command.
 pub(crate) fn run(
     wanted: ConfigSource<'_>,
     socket: &Path,
@@ -101,7 +101,7 @@ fn print(clusters: &Clusters) -> io::Result<()> {
     explain(clusters)
 }
 
-/// What the table does not say.
+/// Prints details that are not in the table.
 fn explain(clusters: &Clusters) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if let Some(moves) = clusters.moves {
@@ -129,7 +129,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Writes the weights into the configuration, and leaves all else in it as it is.
+/// Writes the weights into the configuration and leaves everything else unchanged.
 fn write(file: &Path, clusters: &[ClusterShare]) -> Result<(), Failure> {
     let shown = file.display();
     let text =
@@ -139,7 +139,7 @@ fn write(file: &Path, clusters: &[ClusterShare]) -> Result<(), Failure> {
     file::replace(file, &changed).map_err(|error| Failure::No(format!("{shown} cannot be written: {error}")))
 }
 
-/// `text` with other weights, and those before beside them.
+/// Returns `text` with new weights, next to the previous ones.
 fn with_weights(text: &str, clusters: &[ClusterShare]) -> Result<String, String> {
     let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| format!("is no TOML: {error}"))?;
     let tables = document.get_mut("second_stage").and_then(toml_edit::Item::as_array_of_tables_mut);

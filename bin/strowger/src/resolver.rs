@@ -1,4 +1,4 @@
-//! Host names for the workers: what the DNS says is kept for all of them and handed to who asked.
+//! Host name resolution for the workers. All of them share the cache; answers also go to the worker that asked.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use strowger_locate::{LocateQuery, NameCache};
 use strowger_net::Clock;
 use strowger_worker::{Reply, Resolve};
 
-/// The resolver and the cache that its answers go into.
+/// The resolver and the cache for its answers.
 pub(crate) struct Resolver {
     pub(crate) dns: DnsResolver,
     pub(crate) names: Arc<NameCache>,

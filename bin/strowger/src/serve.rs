@@ -1,7 +1,7 @@
 //! `strowger serve`: the server in the foreground.
 //!
-//! The thread that runs [`Server::run`] owns everything that is not a worker's: it follows the users database, answers the
-//! control socket and acts on signals, one thing at a time.
+//! The thread that runs [`Server::run`] owns everything outside the workers: it follows the users database, answers
+//! the control socket and handles signals, one event at a time.
 
 mod clusters;
 mod targets;
@@ -41,21 +41,21 @@ use crate::trace::Traces;
 use crate::users::{DirectoryUpdate, Users};
 use crate::{calls, check, gateways, key, log, memory, status};
 
-/// How often the users database is asked what changed.
+/// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
-/// How often a draining server looks whether it is done.
+/// Interval at which a draining server checks whether it is done.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
-/// How long transactions may take to end after a signal.
+/// Maximum time for transactions to end after a signal.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// Requests of the control socket that wait; its connections are fewer.
+/// Queue length for requests of the control socket, above its number of connections.
 const QUEUE: usize = 64;
-/// Files that are not connections: databases, listeners, the control socket, logs.
+/// Number of open files besides connections: databases, listeners, the control socket, logs.
 const OTHER_FILES: usize = 512;
-/// Events for the log, and ended calls, that wait.
+/// Queue length for log events and ended calls.
 const EVENT_QUEUE: usize = 8192;
-/// Requests, from their first packet to their last timer, may take one part of so many of the memory that there is.
+/// Divisor of the memory: requests, from first packet to last timer, may use one part in this many.
 const PART_FOR_REQUESTS: u64 = 2;
-/// How long a client of the control socket waits for its answer.
+/// Time that a client of the control socket waits for a response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
 pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What reaches the thread that owns the server.
+/// Messages to the thread that owns the server.
 enum Message {
     Signal(i32),
     Request(Request, SyncSender<Response>),
@@ -97,24 +97,24 @@ struct Server {
     resolver: Arc<Resolver>,
     store: DurableStore,
     cluster: SharedTable,
-    /// What tells the key from others.
+    /// Fingerprint of the key.
     fingerprint: String,
-    /// What an earlier process kept is loaded, and who may not be called any more is forgotten.
+    /// Set when stored registrations are loaded and those of barred users removed.
     is_loaded: bool,
     clock: Clock,
     cdr: Arc<Cdr>,
-    /// The thread that writes the log's events and hands calls to `cdr`.
+    /// Thread that writes log events and passes calls to `cdr`.
     log: JoinHandle<()>,
     started: Instant,
     messages: Receiver<Message>,
-    /// Since when users are asked for where they were before the last change.
+    /// Time since which users are also looked up in their previous cluster.
     moving_since: Option<Instant>,
-    /// When requests are counted that count whole.
+    /// Time of the last halving of the request counts.
     counted_since: Instant,
     last_panic: Option<strowger_foundation::Timestamp>,
-    /// Users whose bindings go at the round after the next one.
+    /// Users whose bindings are removed in the round after the next.
     removals_next: Vec<Box<[u8]>>,
-    /// Users whose bindings go at the next round.
+    /// Users whose bindings are removed in the next round.
     removals_due: Vec<Box<[u8]>>,
     _control: ControlSocket,
 }
@@ -212,7 +212,7 @@ impl Server {
         })
     }
 
-    /// Until a signal ends it, and the transactions with it.
+    /// Runs until a signal ends the server and its transactions.
     fn run(&mut self, mut pages: HugePages) {
         self.follow_loading();
         let mut next_follow = Instant::now() + FOLLOW_EVERY;
@@ -239,12 +239,12 @@ impl Server {
         while !self.fleet.is_idle() {
             if Instant::now() >= deadline {
                 let left = self.fleet.status().total.unanswered;
-                return tracing::info!("ending although {left} requests are unanswered");
+                return tracing::info!("stopping with {left} unanswered requests");
             }
             match self.messages.recv_timeout(DRAIN_TICK) {
                 Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
-                Ok(Message::Signal(_)) => return tracing::warn!("told a second time: ending at once"),
+                Ok(Message::Signal(_)) => return tracing::warn!("second signal: stopping at once"),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -253,18 +253,19 @@ impl Server {
     fn end(self) {
         let Self { fleet, log, cdr, store: durable, cluster, .. } = self;
         fleet.stop();
-        // No record comes any more.
+        // All records have been sent.
         cluster.stop();
         durable.stop();
-        // Nobody sends events any more: when the last one is written, the last call's record is too.
+        // All event senders are gone; once the last event is written, so is the last call's record.
         drop(log.join());
         drop(cdr);
         tracing::info!("ended");
     }
 
-    /// Brings users up to date with the database, and reports a panic once.
+    /// Updates users from the database, and reports a panic once.
     fn follow(&mut self) {
-        // What the workers were told before the last round they know by now, so none of them registers these again.
+        // By now the workers have the snapshot from before the last round, so none of them registers these users
+        // again.
         for aor in std::mem::replace(&mut self.removals_due, std::mem::take(&mut self.removals_next)) {
             self.fleet.forget(&aor);
         }
@@ -303,28 +304,31 @@ impl Server {
         }
     }
 
-    /// When all is loaded: who was removed or disabled while no server ran is not called any more.
+    /// Once everything is loaded, removes the bindings of users who were removed or disabled while no server ran.
     fn follow_loading(&mut self) {
         if self.is_loaded || !self.store.is_loaded() {
             return;
         }
         self.is_loaded = true;
-        // What was loaded has timers that its shard does not know of: each looks when it is told anything.
+        // Loaded bindings have timers that their shard has not scheduled; a snapshot makes each shard check them.
         self.publish(Snapshot::clone(&self.snapshot));
         let gone = status::barred_before(&self.fleet, self.clock.now(), &self.snapshot);
         if !gone.is_empty() {
-            tracing::info!("registrations: {} of users that are no more", count(gone.len() as u64, "address"));
+            tracing::info!(
+                "registrations: removing {} of users that are disabled or do not exist",
+                count(gone.len() as u64, "address")
+            );
         }
         self.removals_next.extend(gone);
     }
 
-    /// The directory as it is now, and the routes where these sets of gateways are new in it.
+    /// Publishes the current directory, and the routes if these gateway sets have changed.
     fn publish_users(&mut self, sets: &[Box<[u8]>]) {
         let directory = self.users.directory().clone();
         if !sets.is_empty()
             && let Err(why) = self.balancing.rebuild(&self.config, directory.gateways())
         {
-            tracing::error!("targets stay as they were: {why}");
+            tracing::error!("targets are unchanged: {why}");
         }
         match gateways::routes(&self.config, &directory, sets, self.balancing.sets()) {
             Some(routes) => {
@@ -354,7 +358,7 @@ impl Server {
                 let (now, contact) = (self.clock.now(), contact.as_deref());
                 let gone = status::unregister(&self.fleet, now, user, contact);
                 gone.registrations.iter().for_each(|one| {
-                    tracing::info!(aor = one.aor, contact = one.contact, "a registration is ended by the operator");
+                    tracing::info!(aor = one.aor, contact = one.contact, "the operator removed a registration");
                 });
                 Response::Unregistered(gone)
             }
@@ -378,7 +382,7 @@ impl Server {
                 self.change_target(change).map_or_else(Response::Error, Response::Target)
             }
         };
-        // Who asked may have gone.
+        // The client may have disconnected.
         drop(reply.try_send(response));
     }
 
@@ -400,14 +404,14 @@ impl Server {
         status
     }
 
-    /// Everything new, or everything as it was.
+    /// Applies the whole new configuration or none of it.
     fn reload(&mut self) -> Result<String, String> {
         let result = self.try_reload();
-        // Whoever rotates logs wants that done whatever the configuration says now.
+        // Log rotation needs this even if the new configuration is invalid.
         self.cdr.reopen(self.config.cdr.file.as_deref());
         match &result {
             Ok(done) => tracing::info!("{done}"),
-            Err(why) => tracing::error!("not reloaded, all is as it was: {why}"),
+            Err(why) => tracing::error!("not reloaded, nothing has changed: {why}"),
         }
         result
     }
@@ -441,15 +445,15 @@ impl Server {
         let routes = count(self.snapshot.routes.len() as u64, "route");
         let undone = match undone {
             0 => String::new(),
-            changes => format!("; undone: {} of targets that a command had made", count(changes as u64, "change")),
+            changes => format!("; discarded: {} of targets by commands", count(changes as u64, "change")),
         };
-        // Which file: who asks may have another one in mind.
+        // Names the file, because the operator may have another one in mind.
         let file = read.as_deref().map_or("defaults, for there is no file".into(), Path::to_string_lossy);
         Ok(format!("reloaded {file}: {users}, {routes}{undone}{warning}"))
     }
 }
 
-/// What cannot change while the server runs has not.
+/// Checks that keys that need a restart are unchanged.
 fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
     let same = [
         ("server.listen", old.server.listen == new.server.listen),
@@ -472,7 +476,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("cdr", old.cdr == new.cdr),
     ];
     if old.role().map(|role| role.cluster.is_some()) != new.role().map(|role| role.cluster.is_some()) {
-        return Err("what this server is to the others cannot change while it runs; restart it".to_owned());
+        return Err("the server's role among the others cannot change while it runs; restart it".to_owned());
     }
     new.check_successor(old)?;
     match same.into_iter().find(|(_, same)| !same) {
@@ -481,7 +485,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
     }
 }
 
-/// Whether registrations are shared as before, but for who the peers are.
+/// Whether sharing is unchanged, apart from the list of peers.
 fn is_same_cluster(old: &Config, new: &Config) -> bool {
     let without_peers = |config: &Config| {
         config
@@ -492,7 +496,7 @@ fn is_same_cluster(old: &Config, new: &Config) -> bool {
     without_peers(old) == without_peers(new)
 }
 
-/// A socket on each address for each worker.
+/// Binds one socket per address and worker.
 fn bind(config: &Config, workers: u16, segmentation: &Segmentation) -> Result<Vec<Vec<Socket>>, Failure> {
     let no = |error: strowger_net::BindError| Failure::No(error.to_string());
     let mut sockets: Vec<Vec<Socket>> = (0..workers).map(|_| Vec::new()).collect();
@@ -522,7 +526,7 @@ fn bind(config: &Config, workers: u16, segmentation: &Segmentation) -> Result<Ve
     Ok(sockets)
 }
 
-/// How the workers share the work and the machine.
+/// Returns how the workers share work and cores.
 fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     let server = &config.server;
     let cores = match &server.affinity {
@@ -537,9 +541,7 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     let spin = match server.spin {
         config::values::Spin::UpTo(span) => Spin::UpTo(span.0),
         config::values::Spin::Always => {
-            tracing::info!(
-                "workers that have work stay awake, each on a whole core, whatever there is to do (server.spin)"
-            );
+            tracing::info!("workers with work poll continuously, each occupying a whole core (server.spin)");
             Spin::Always
         }
     };
@@ -547,7 +549,7 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread, overload_control }
 }
 
-/// What each shard may hold, so that requests take [`PART_FOR_REQUESTS`] of the memory at most.
+/// Returns the limits of each shard, so that requests use at most one part in [`PART_FOR_REQUESTS`] of the memory.
 fn limits_of_shards(workers: u16) -> Result<Limits, Failure> {
     let shards = shards_of(workers)?;
     let bytes = memory::allowed() / PART_FOR_REQUESTS / u64::from(shards);
@@ -563,7 +565,7 @@ fn shards_of(workers: u16) -> Result<u16, Failure> {
         .map_err(|error| Failure::No(format!("server.workers = {workers}: {error}")))
 }
 
-/// The limits of connections, where the process may open so many files.
+/// Returns the connection limits, given the maximum number of open files.
 fn stream_limits(config: &Config, files: u64) -> StreamLimits {
     let tcp = &config.tcp;
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -591,7 +593,8 @@ fn start_resolver(
     Ok(Arc::new(Resolver { dns, names: Arc::clone(names), clock }))
 }
 
-/// An empty location table. Its hashes are those of the server's key, for Call-IDs and temporary GRUUs outlive a restart.
+/// Creates an empty location table. Its hashes depend on the server's key, because Call-IDs and temporary GRUUs
+/// survive a restart.
 pub(crate) fn empty_table(
     listeners: impl IntoIterator<Item = (Transport, SocketAddr)>,
     workers: u16,
@@ -602,7 +605,7 @@ pub(crate) fn empty_table(
     Ok(Locations::new(stripes, seed).with_listeners(listeners))
 }
 
-/// The key of a server that has none yet.
+/// Returns a random key for a server without one.
 pub(crate) fn fresh_key() -> Result<[u8; 16], Failure> {
     let [first, second, ..] = entropy()?;
     Ok((u128::from(first) << 64 | u128::from(second)).to_be_bytes())
@@ -637,11 +640,11 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     spawned.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
 }
 
-/// Hands what the control socket is asked to the thread that owns the server.
+/// Passes requests of the control socket to the thread that owns the server.
 struct ControlHandler {
     messages: SyncSender<Message>,
     traces: Traces,
-    /// Set once the server has begun to load.
+    /// Set once loading has started.
     backups: Arc<OnceLock<DurableStore>>,
 }
 

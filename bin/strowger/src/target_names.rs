@@ -1,4 +1,4 @@
-//! The names of balancers' targets, looked up before anything depends on them.
+//! Initial DNS lookups of the names in balancers' targets.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use strowger_control::targets::{Origin, Services, Sources, TargetError};
 use strowger_locate::{LocateError, LocateQuery, LocateResult};
 use strowger_trunk::NextHop;
 
-/// So much longer than one question may take all of them are waited for.
+/// Time to wait for all answers beyond the timeout of a single query.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What the DNS says of a service or a host, and for how long.
+/// Answer of DNS for a service or host, with its lifetime.
 pub(crate) struct DnsUpdate {
     pub(crate) name: DnsName,
     pub(crate) answer: ServersAnswer,
     pub(crate) ttl: Duration,
 }
 
-/// What is odd about names: those that the DNS does not know, and those that it does not answer for.
+/// Problems with names: unknown names, and names without an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) unknown: Vec<TargetError>,
     pub(crate) unanswered: Vec<TargetError>,
 }
 
-/// Has it told to `said` what the DNS says of the names that are due.
+/// Queries the names that are due and sends their answers to `said`. Returns the number of queries.
 pub(crate) fn ask(services: &mut Services, dns: &DnsResolver, said: &mpsc::Sender<DnsUpdate>) -> usize {
     let due = services.due(Instant::now());
     let count = due.len();
@@ -43,7 +43,7 @@ pub(crate) fn ask(services: &mut Services, dns: &DnsResolver, said: &mpsc::Sende
     count
 }
 
-/// Asks for the names that are due, and waits for the answers.
+/// Queries the names that are due and waits for the answers.
 pub(crate) fn resolve(services: &mut Services, config: &Config, dns: &DnsResolver) {
     let (said, answers) = mpsc::channel();
     let mut open = ask(services, dns, &said);
@@ -58,8 +58,8 @@ pub(crate) fn resolve(services: &mut Services, config: &Config, dns: &DnsResolve
     }
 }
 
-/// Whether what balancers have are names of the DNS: those that have been [resolved](resolve), and hosts of targets, which are asked
-/// for here.
+/// Checks the names in balancers' targets: those already [resolved](resolve), and hosts of targets, which are queried
+/// here.
 pub(crate) fn check_names(config: &Config, sources: &Sources<'_>, dns: &DnsResolver) -> Names {
     let mut names = Names::default();
     let (said, answers) = mpsc::channel();
@@ -77,9 +77,9 @@ pub(crate) fn check_names(config: &Config, sources: &Sources<'_>, dns: &DnsResol
                 }
             }
         }
-        // What cannot be listed is refused for that.
+        // Invalid targets are reported elsewhere.
         for target in sources.targets(index, balancer).unwrap_or_default() {
-            // The DNS that names a server has its address.
+            // A server from DNS has its address there too.
             let is_of_dns = matches!(target.origin, Origin::Dns(_));
             let NextHop::Name(question) = &target.share.target.next_hop else { continue };
             if is_of_dns {

@@ -1,4 +1,4 @@
-//! Traces: from the workers' copies to what the control socket tells.
+//! Traces: converts the workers' copies of messages for the control socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use strowger_worker::{Direction, MAX_TRACES, Trace, TraceRecord, Tracer};
 
 use crate::utc;
 
-/// Begins traces for the control socket's clients.
+/// Starts traces for clients of the control socket.
 #[derive(Clone)]
 pub(crate) struct Traces {
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) clock: Clock,
-    /// The listeners' addresses, by their ids.
+    /// Listening addresses by listener id.
     pub(crate) listeners: Arc<[String]>,
 }
 
@@ -87,7 +87,7 @@ impl Source {
     }
 }
 
-/// The message's lines, and what is missing at its end.
+/// Returns the message's lines, and a note on what is cut off.
 fn lines(traced: &TraceRecord) -> Vec<String> {
     let text = String::from_utf8_lossy(&traced.bytes);
     let escaped = |line: &str| -> String {

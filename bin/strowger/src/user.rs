@@ -60,7 +60,7 @@ impl Users {
         Ok(address::typed(&self.config, typed)?)
     }
 
-    /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
+    /// Opens the existing database. Only adding creates one: a command in the wrong folder must not.
     fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new() {
             return Err(Failure::No(format!(
@@ -72,7 +72,7 @@ impl Users {
         self.open_or_make()
     }
 
-    /// Where a database will be made, if there is none yet.
+    /// Returns the path of the database to be created, if none exists.
     fn path_of_new(&self) -> Option<PathBuf> {
         match self.config.store_url() {
             StoreUrl::Sqlite(path) if !path.exists() && self.config.store.users.is_any() => Some(absolute(&path)),
@@ -116,7 +116,7 @@ impl Users {
         self.report("changed", &aor, &realm)
     }
 
-    /// The realm that the server will challenge this user with.
+    /// Returns the realm of the server's challenges to this user.
     fn realm_of(&self, address: &Address) -> String {
         let realm = self.config.auth.realm.as_ref().map(ToString::to_string);
         realm.unwrap_or_else(|| address.domain().to_owned())
@@ -170,7 +170,8 @@ impl Users {
         Ok(print_line(&format!("{} imported (realm {realm})", count(users as u64, "user")))?)
     }
 
-    /// As of single users, and where the server asks with another realm than that of the hashes.
+    /// Prints the warnings for single users, and a warning if the server challenges with another realm than that of
+    /// the hashes.
     fn warn_of_import(&self, domain: &str, users: usize, realm: &str) {
         let users = count(users as u64, "user");
         if self.is_foreign(domain) {
@@ -237,7 +238,7 @@ impl Users {
         Ok(print_line(&format!("{aor} {what}"))?)
     }
 
-    /// Such a user can be kept, but nobody could register as it.
+    /// Prints a warning about a user in a foreign domain, which can be stored but cannot register.
     fn warn_of_foreign_domain(&self, aor: &Address) {
         if self.is_foreign(aor.domain()) {
             eprintln!("strowger: note: {} is not in server.domains, so the server does not serve {aor}", aor.domain());
@@ -249,7 +250,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// From the arguments, the terminal, or the first line of what is piped in.
+/// Reads the password from the arguments, the terminal, or the first line of piped input.
 fn password_of(with: WithPassword) -> Result<String, Failure> {
     if let Some(password) = with.password {
         return Ok(password);

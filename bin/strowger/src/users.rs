@@ -1,4 +1,5 @@
-//! The users database, which has the gateways too, as a running server follows it; and what another server's database has besides.
+//! Users and gateways of a running server: follows its own database, and adds the contents of another server's
+//! database.
 
 mod shared;
 
@@ -14,33 +15,33 @@ use strowger_store::{AnyBackend, Changes, Seq, StoreError, UserStore};
 use crate::kamailio::KamailioUsers;
 use shared::SharedUsers;
 
-/// The directory, and the databases that it is a state of.
+/// The directory, and the databases that it is built from.
 pub(crate) struct Users {
     store: Option<(UserStore, Seq)>,
-    /// The database that the file is a copy of, where several servers share one.
+    /// The shared database that the local file is a copy of, if any.
     shared: Option<Arc<SharedUsers>>,
-    /// What our own database has.
+    /// Contents of our own database.
     own: Directory,
-    /// What another server's has: it counts where ours has nothing.
+    /// Contents of the other server's database, used where ours has no entry.
     kamailio: Option<KamailioUsers>,
-    /// What both come to.
+    /// Combined contents.
     directory: Directory,
     seed: u64,
-    /// What following failed with last; the same is not reported twice.
+    /// Last failure, to avoid repeated reports.
     trouble: Option<String>,
 }
 
-/// What following has found.
+/// Result of following the databases.
 pub(crate) enum DirectoryUpdate {
-    /// Nothing new.
+    /// No change.
     Unchanged,
-    /// A few rows; these addresses may not be reached any more.
+    /// Some rows changed. Lists the addresses that are barred.
     Changed {
         gone: Vec<Box<[u8]>>,
-        /// The sets of gateways that changed.
+        /// Changed gateway sets.
         sets: Vec<Box<[u8]>>,
     },
-    /// Another directory.
+    /// The whole directory was replaced.
     Replaced,
 }
 
@@ -49,7 +50,8 @@ impl Users {
         Self::open_with(config, seed, None)
     }
 
-    /// Everything anew, as `config` says, but for what another server's database had that is away.
+    /// Reopens everything according to `config`. If the other server's database is unavailable, its known contents
+    /// are kept.
     pub(crate) fn reopen(&self, config: &Config) -> Result<Self, StoreError> {
         Self::open_with(config, self.seed, Some(self))
     }
@@ -74,7 +76,8 @@ impl Users {
         &self.directory
     }
 
-    /// Where users and gateways are written, if anywhere; what is changed there is followed as what others change.
+    /// Opens the database where users and gateways are written, if any. Changes made there are followed like those of
+    /// other processes.
     pub(crate) fn store(&self, config: &Config) -> Option<Result<UserStore<AnyBackend>, StoreError>> {
         match (&self.shared, config.store_url()) {
             (Some(shared), _) => Some(shared.store()),
@@ -83,12 +86,12 @@ impl Users {
         }
     }
 
-    /// The database that servers share, where they do.
+    /// Returns the state of the shared database, if any.
     pub(crate) fn shared_status(&self) -> Option<protocol::Database> {
         self.shared.as_ref().map(|shared| shared.status())
     }
 
-    /// As [`follow`](Self::follow), with what stands in the shared database now.
+    /// Like [`follow`](Self::follow), but reads the current contents of the shared database first.
     pub(crate) fn follow_now(&mut self) -> DirectoryUpdate {
         if let Some(shared) = &self.shared {
             shared.look();
@@ -96,7 +99,7 @@ impl Users {
         self.follow()
     }
 
-    /// Looks what changed. Where the database cannot be read the directory stays as it is, and the log says so.
+    /// Reads changes. If the database cannot be read, the directory stays unchanged and the log says so.
     pub(crate) fn follow(&mut self) -> DirectoryUpdate {
         let changed = self.try_follow();
         let trouble = changed.as_ref().err().map(ToString::to_string);
@@ -136,7 +139,7 @@ impl Users {
         DirectoryUpdate::Changed { gone, sets }
     }
 
-    /// What the other server's database has changed, besides what ours has.
+    /// Adds the changes of the other server's database.
     fn follow_kamailio(&mut self, followed: DirectoryUpdate) -> DirectoryUpdate {
         let Some(kamailio) = &mut self.kamailio else { return followed };
         let mut changes = kamailio.changes();
@@ -154,13 +157,13 @@ impl Users {
     }
 }
 
-/// Our own directory, and what another server's database has besides.
+/// Combines our own directory with the other server's database.
 fn with_kamailio(own: &Directory, kamailio: Option<&KamailioUsers>) -> Directory {
     let Some(kamailio) = kamailio else { return own.clone() };
     own.with_changes(kamailio.known().all().filter(|change| !is_own(own, change)))
 }
 
-/// Whether our own database says something of what the change is of.
+/// Whether our own database has an entry for the subject of the change.
 fn is_own(own: &Directory, change: &DirectoryChange) -> bool {
     match change {
         DirectoryChange::PutUser(user) => is_address(own, &user.aor),
@@ -174,8 +177,8 @@ fn is_address(own: &Directory, aor: &[u8]) -> bool {
     own.user(aor).is_some() || own.resolve(aor) != aor
 }
 
-/// A change of our own database, with what the other one's means for it: what ours has no more counts there again, and what ours calls an
-/// alias is no user.
+/// Returns a change of our own database and its effect on the other server's entries: they apply again where ours has
+/// none, and an alias in ours hides a user.
 fn merge_change(change: DirectoryChange, known: Option<&TableContents>) -> Vec<DirectoryChange> {
     let Some(known) = known else { return vec![change] };
     let put = |aor: &[u8]| known.user(aor).cloned().map(DirectoryChange::PutUser);
@@ -192,7 +195,7 @@ fn merge_change(change: DirectoryChange, known: Option<&TableContents>) -> Vec<D
     }
 }
 
-/// The set that a change is of.
+/// Returns the gateway set of a change.
 fn set(change: &DirectoryChange) -> Option<Box<[u8]>> {
     match change {
         DirectoryChange::PutGateways { set, .. } => Some(set.clone()),
@@ -200,7 +203,7 @@ fn set(change: &DirectoryChange) -> Option<Box<[u8]>> {
     }
 }
 
-/// Whom a change bars from being called.
+/// Returns the address that a change bars from being called.
 fn barred_address(change: &DirectoryChange) -> Option<Box<[u8]>> {
     match change {
         DirectoryChange::RemoveUser(aor) => Some(aor.clone()),

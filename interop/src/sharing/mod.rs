@@ -1,6 +1,6 @@
 //! Ways to share load over servers, and trials of what each keeps and breaks.
 //!
-//! A [`Way`] has a file of its own. To add one, write its file, and give it a line in [`Kind`]; the trials, the table and the
+//! A [`Deployment`] has a file of its own. To add one, write its file, and give it a line in [`Kind`]; the trials, the table and the
 //! command take it from there.
 
 mod dns;

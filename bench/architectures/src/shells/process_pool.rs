@@ -1,12 +1,13 @@
-//! Process pool: identical processes that all wait on the one socket; who has received a message finishes it.
+//! Process pool: identical processes wait on one socket; the one that receives a message finishes it.
 //!
-//! In the paper (§6.2, and the SIP express router) the processes share the users and, for a stateful proxy, which it left
-//! unmeasured, the transactions, in shared memory under locks. Here they share the socket and nothing else, and there is no lock:
-//! a process has the users whom a hash gives it, with their bindings and the transactions of calls to them. A message that is
-//! another's goes into that one's local socket: in a stateful proxy all but one in n, in a stateless one only the requests that
-//! need a look-up or register. What the paper's processes paid in locks, these pay in hand-overs.
+//! In the paper (§6.2, and the SIP express router), the processes share the users in shared memory under locks, and
+//! for a stateful proxy, which the paper did not measure, also the transactions. Here they share only the socket,
+//! without locks: a hash assigns users to processes, with their bindings and the transactions of calls to them. A
+//! process passes a message of another process's user to that process's local socket: all but one in n messages in a
+//! stateful proxy, only requests that need a lookup or register in a stateless one. These processes pay in message
+//! passing what the paper's pay in locks.
 //!
-//! A packet wakes one process (`EPOLLEXCLUSIVE`), as it does where processes sleep in `recvfrom`.
+//! A packet wakes one process (`EPOLLEXCLUSIVE`), as it does when processes block in `recvfrom`.
 
 use std::cell::RefCell;
 use std::io;
@@ -22,7 +23,7 @@ use crate::shard_group::{Affinity, ProcessContext, Setup, ShardGroup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, timespec};
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    // The others begin to hand over before this one would have opened its inbox.
+    // The inbox must be open before the other processes start to pass messages.
     let worker = Worker::new(setup, socket, &Member::first())?;
     let others = 1..u16::try_from(count).unwrap_or(u16::MAX);
     let _family = ChildProcesses::begin(Architecture::ProcessPool, setup, socket, others)?;
@@ -46,7 +47,7 @@ struct Worker<'a> {
     events: OwnedFd,
 }
 
-/// What is this process's, and can be worked on while another's queue is full.
+/// State of this process that can be worked on while another process's queue is full.
 struct ProcessState<'a> {
     brain: RefCell<ShardGroup>,
     inbox: Inbox,
@@ -90,7 +91,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes one message from the socket that all share; whether there was one.
+    /// Receives and handles one message from the shared socket. Returns whether there was one.
     fn receive(&mut self) -> io::Result<bool> {
         let Self { number, rules, socket, outbox, own, .. } = self;
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { return Ok(false) };
@@ -107,7 +108,7 @@ impl<'a> Worker<'a> {
 }
 
 impl ProcessState<'_> {
-    /// Deals with one message that another process has handed over; whether there was one.
+    /// Handles one message passed by another process. Returns whether there was one.
     fn work_off(&self, rules: &ProcessContext) -> io::Result<bool> {
         let mut buffer = self.buffer.borrow_mut();
         let Some((peer, message)) = self.inbox.receive(&mut buffer)? else { return Ok(false) };
@@ -116,7 +117,7 @@ impl ProcessState<'_> {
         Ok(true)
     }
 
-    /// Does what is due; when something is due again.
+    /// Runs due timers and returns the time of the next one.
     fn handle_timeout(&self) -> strowger_foundation::Timestamp {
         let mut brain = self.brain.borrow_mut();
         let now = self.clock.now();

@@ -1,4 +1,4 @@
-//! A record as it is written.
+//! Output format of a call record.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use strowger_net::ClockPair;
 
 use crate::utc::rfc3339;
 
-/// What is told of a call. Fields are added at the end; none changes its meaning.
+/// Fields of a call record. New fields are added at the end; existing ones keep their meaning.
 #[derive(Serialize)]
 pub(super) struct Line {
     pub(super) start: String,
@@ -27,7 +27,7 @@ pub(super) struct Line {
     pub(super) target: Option<String>,
 }
 
-/// A record, with its times as the wall clock shows them.
+/// Converts a record, with its times in wall clock time.
 pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
     let wall = |at: Timestamp| {
         let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
@@ -50,8 +50,8 @@ pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
     }
 }
 
-/// The same as JSON, with its line end.
+/// Returns the record as a line of JSON.
 pub(super) fn json(record: &CallRecord, now: &ClockPair) -> String {
-    // Nothing in it can fail to become JSON.
+    // Serialization cannot fail.
     serde_json::to_string(&line_of(record, now)).map_or_else(|error| error.to_string(), |line| line + "\n")
 }

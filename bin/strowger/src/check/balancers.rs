@@ -1,4 +1,4 @@
-//! What `strowger check` says of balancers.
+//! Output of `strowger check` about balancers.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,10 +15,10 @@ use super::list;
 use crate::failure::Failure;
 use crate::target_names;
 
-/// What an operator should know of balancers' targets. The DNS is asked for names, where there are any.
+/// Returns warnings about balancers' targets. Names are resolved through DNS.
 ///
 /// # Errors
-/// A set of targets that cannot be used, or that has none, or a name that the DNS does not know.
+/// A target set is unusable or empty, or a name does not exist in DNS.
 pub(super) fn warnings(
     config: &Config,
     gateways: Option<&Gateways>,
@@ -47,7 +47,7 @@ pub(super) fn warnings(
     if let Some(unknown) = names.unknown.into_iter().next() {
         return Err(located(unknown).into());
     }
-    // Of what cannot be read, and of what the DNS does not say, nobody knows how much it is.
+    // The size of a source is unknown if it cannot be read or DNS does not answer.
     let is_known = |empty: &TargetError| !names.unanswered.iter().any(|why| why.key.starts_with(&empty.key));
     let empty = sets.empty(config).into_iter().filter(|empty| gateways.is_some() && is_known(empty));
     if let Some(empty) = empty.into_iter().next() {
@@ -60,7 +60,7 @@ pub(super) fn warnings(
     Ok(warnings)
 }
 
-/// Targets that are this server itself.
+/// Returns targets that are this server itself.
 fn own(
     config: &Config,
     sources: &Sources<'_>,
@@ -83,16 +83,16 @@ fn own(
     found.into_iter()
 }
 
-/// That callers of balancers are asked for passwords which nobody can have.
+/// Returns a warning if callers of balancers are challenged although there are no users.
 fn challenge_warning(config: &Config) -> Option<TargetError> {
     let balancer = config.routes.iter().find_map(|route| route.balance.as_ref())?;
     let auth = &config.auth;
-    // Requests of a trunk need no password either.
+    // Requests from a trunk need no password either.
     let is_open = !auth.trusted.is_empty() || !config.trunks.is_empty();
     let is_asked = !is_open && auth.require.iter().any(|method| method.0 == "INVITE");
     let has_users = match config.store_url() {
         StoreUrl::Memory => false,
-        // Of what cannot be read nobody knows.
+        // The contents of an unreadable database are unknown.
         StoreUrl::Sqlite(path) => strowger_store::has_users_at(&path).unwrap_or(true),
     };
     let message = format!(
@@ -111,7 +111,7 @@ fn has_names(config: &Config, sources: &Sources<'_>) -> bool {
     })
 }
 
-/// A few lines for each balancer.
+/// Describes each balancer in a few lines.
 pub(super) fn shown(config: &Config) -> String {
     if config.balancers.is_empty() {
         return "none".to_owned();

@@ -1,4 +1,4 @@
-//! `strowger check --connect`: whether what the configuration names can be used.
+//! `strowger check --connect`: tests the engine and databases in the configuration.
 
 use serde_json::{Value, json};
 use strowger_control::config::Config;
@@ -7,17 +7,17 @@ use strowger_store::UserStore;
 
 use crate::cluster;
 
-/// An engine or a database, or several that stand in for one another.
+/// An engine, a database, or a group of alternative servers.
 pub(super) struct ConnectionCheck {
-    /// The key that names it.
+    /// Configuration key.
     key: &'static str,
     urls: Vec<String>,
-    /// Why it cannot be used.
+    /// Reason why it cannot be used.
     why: Option<String>,
 }
 
 impl ConnectionCheck {
-    /// Each that the configuration names. Waits for one that does not answer.
+    /// Tries each one in the configuration. Blocks until a timeout if one does not answer.
     pub(super) fn all(config: &Config) -> Vec<Self> {
         let (users, calls) = (config.shared_users(), config.calls_databases());
         let engine = config.cluster.as_ref().and_then(|cluster| {

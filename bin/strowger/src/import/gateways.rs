@@ -1,4 +1,4 @@
-//! Gateways, of the table `dispatcher`.
+//! Import of gateways from the table `dispatcher`.
 
 use strowger_control::config::values::Target;
 use strowger_kamailio::{Member, Table, Tables};

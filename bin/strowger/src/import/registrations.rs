@@ -1,4 +1,4 @@
-//! Registrations, of the table `location`: written as if their phones had registered here.
+//! Import of registrations from the table `location`, written as if the phones had registered here.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::backup::Progress;
 use crate::failure::Failure;
 use crate::{cluster, key, serve};
 
-/// Stands for an address that nothing is sent to.
+/// Placeholder for an address that nothing is sent to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failure> {
     let of = tables.count(Table::Location).map_err(|error| Failure::No(error.to_string()))?;
     let offline = if import.from.dry_run { None } else { Some(open(import)?) };
     let table = ImportTable::new(&import.config, offline.as_ref())?;
-    // A server that asks for passwords forgets at its start who is no user.
+    // A server that requires passwords removes registrations without a user at its start.
     let needs_user = import.config.auth.require.iter().any(|method| method.0 == "REGISTER");
     let users = if needs_user && !import.from.dry_run { Some(import.store()?) } else { None };
     let mut registrations = Registrations { import, offline, users, table, part: Part::new(Table::Location) };
@@ -52,7 +52,7 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
     Ok(part)
 }
 
-/// Takes what the server keeps, so that none starts meanwhile.
+/// Opens and locks the server's storage, so that no server starts meanwhile.
 fn open(import: &Import) -> Result<OfflineStore, Failure> {
     let opened = OfflineStore::open(&import.config.journal_folder(), &import.path()?);
     opened.map_err(|error| match error {
@@ -67,7 +67,7 @@ fn open(import: &Import) -> Result<OfflineStore, Failure> {
 struct Registrations<'i> {
     import: &'i Import,
     offline: Option<OfflineStore>,
-    /// Where each address has to be a user.
+    /// Users database, if each address must be a user.
     users: Option<UserStore<AnyBackend>>,
     table: ImportTable,
     part: Part,
@@ -114,7 +114,7 @@ impl Registrations<'_> {
     }
 }
 
-/// A location table as the server makes one, with what is imported alone.
+/// A location table like the server's, with only the imported registrations.
 struct ImportTable {
     locations: Locations,
     listeners: Vec<(Transport, SocketAddr)>,
@@ -126,7 +126,7 @@ impl ImportTable {
     fn new(config: &Config, offline: Option<&OfflineStore>) -> Result<Self, Failure> {
         let local = local_addresses().map_err(|error| Failure::No(format!("no addresses of this machine: {error}")))?;
         let listeners = config.addresses(&local);
-        // To look only, any key will do.
+        // For a dry run, any key will do.
         let key = if offline.is_some() { key::of_server(config, serve::fresh_key()?)? } else { [0; 16] };
         let locations = cluster::share(serve::empty_table(listeners.iter().copied(), 1, &key)?, config);
         if let Some(offline) = offline {
@@ -142,7 +142,7 @@ impl ImportTable {
         Ok(Self { locations, listeners, policy, record: Vec::new() })
     }
 
-    /// Registers the contact for `left_s` seconds, as its REGISTER would.
+    /// Registers the contact for `left_s` seconds, like its REGISTER.
     fn bind(&mut self, registration: &Registration, left_s: u32) -> Result<(), String> {
         let contact = Uri::parse(registration.contact.as_bytes()).ok_or("its contact is no URI")?;
         let path = path_of(registration)?;
@@ -178,7 +178,7 @@ impl ImportTable {
         Ok(())
     }
 
-    /// How the contact is reached.
+    /// Returns how the contact is reached.
     fn contact_flow(
         &self,
         registration: &Registration,
@@ -213,7 +213,8 @@ impl ImportTable {
         Ok(ContactFlow { flow: Flow::new(listener, transport, peer), nat })
     }
 
-    /// The listener that stands for the other server's: the same address, else one of the transport, of the same family if there is one.
+    /// Returns the listener that corresponds to the other server's: with the same address, or else with the same
+    /// transport, preferably of the same address family.
     fn listener(&self, transport: Transport, socket: Option<(Transport, SocketAddr)>) -> Option<ListenerId> {
         let of = |fits: &dyn Fn(SocketAddr) -> bool| {
             self.listeners.iter().position(|(own, address)| *own == transport && fits(*address))
@@ -230,7 +231,7 @@ struct ContactFlow {
     nat: Nat,
 }
 
-/// The values of its Path, each in angle brackets.
+/// Returns the values of its Path, each in angle brackets.
 fn path_of(registration: &Registration) -> Result<Vec<&[u8]>, String> {
     let Some(path) = &registration.path else { return Ok(Vec::new()) };
     let values: Vec<&[u8]> = split_list(path.as_bytes()).collect();
@@ -241,7 +242,7 @@ fn path_of(registration: &Registration) -> Result<Vec<&[u8]>, String> {
     if values.iter().all(is_proxy) { Ok(values) } else { Err("its path has what is no proxy's URI".to_owned()) }
 }
 
-/// A listener as the other server writes it: `udp:192.0.2.1:5060`.
+/// Parses a listener as written by the other server: `udp:192.0.2.1:5060`.
 fn listener_of(text: &str) -> Option<(Transport, SocketAddr)> {
     let (transport, address) = text.split_once(':')?;
     Some((Transport::from_token(transport.as_bytes())?, address.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What an import says of itself.
+//! Report of an import.
 
 use serde_json::{Value, json};
 use strowger_kamailio::{BadRow, Flavor, Table};
@@ -9,11 +9,11 @@ use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::number;
 
-/// Refused rows that are shown to people, and that are kept of each table.
+/// Maximum number of refused rows shown, and stored for each table.
 const SHOWN: usize = 20;
 const KEPT: usize = 10_000;
 
-/// What became of the rows of one table.
+/// Result for the rows of one table.
 pub(super) struct Part {
     table: Table,
     rows: u64,
@@ -41,7 +41,7 @@ impl Part {
         }
     }
 
-    /// Counts a row of this table, called `row`.
+    /// Counts the row named `row` of this table.
     pub(super) fn count(&mut self, row: &str, put: PutOutcome) {
         match put {
             PutOutcome::Added => self.added += 1,
@@ -92,7 +92,7 @@ impl Part {
     }
 }
 
-/// What became of all.
+/// Result for all tables.
 pub(super) struct Report {
     flavor: Flavor,
     database: String,

@@ -1,4 +1,4 @@
-//! `strowger import strowger`: users, aliases and gateways of another file of ours.
+//! `strowger import strowger`: imports users, aliases and gateways from a file of another Strowger server.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Users, of the table `subscriber`.
+//! Import of users from the table `subscriber`.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,7 +10,7 @@ use crate::backup::Progress;
 use crate::failure::Failure;
 use crate::text::count;
 
-/// Users of one transaction.
+/// Number of users per transaction.
 const AT_ONCE: usize = 1_000;
 
 pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failure> {
@@ -82,10 +82,10 @@ impl Users<'_> {
     }
 }
 
-/// What the operator has to know of the users as a whole.
+/// Warnings about the users as a whole.
 #[derive(Default)]
 struct UserWarnings {
-    /// By domain and realm.
+    /// Number of users by domain and realm.
     users: BTreeMap<(String, String), u64>,
     of_hashes: u64,
     contradictions: u64,

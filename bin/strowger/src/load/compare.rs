@@ -1,4 +1,4 @@
-//! `strowger load compare`: two runs beside each other.
+//! `strowger load compare`: compares two runs.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,17 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// What `load run --json` wrote
+    /// Output of `load run --json`
     a: PathBuf,
-    /// What it is compared with
+    /// Output of the other run
     b: PathBuf,
     /// Prints JSON
     #[arg(long)]
     json: bool,
-    /// Writes a page with the plots of both
+    /// Writes a page with plots of both
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// What the runs are called [default: their servers' processes, or the files' names]
+    /// Names of the runs [default: the servers' process names, or the file names]
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', num_args = 1)]
     names: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Carries out a plan while someone looks on.
+//! Runs a plan with progress display and monitoring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +12,7 @@ use strowger_traffic::report::RunDescription;
 use super::monitor::{MonitorArguments, show_progress};
 use crate::failure::Failure;
 
-/// Runs a plan until its end or a signal (a second one ends it at once), with its progress on a terminal, and looks at the server
-/// meanwhile.
+/// Runs a plan until its end or a signal (a second one aborts), shows progress on a terminal and monitors the server.
 pub(super) fn execute(plan: Plan, about: &RunDescription, onlook: &MonitorArguments) -> Result<Report, Failure> {
     let is_answer = plan.caller.is_none();
     let live = LiveStatus::new(&plan);
@@ -21,7 +20,7 @@ pub(super) fn execute(plan: Plan, about: &RunDescription, onlook: &MonitorArgume
     let run = Run::prepare(plan)?;
     let watcher = onlook.watch(&watched, run.clock())?;
     if is_answer {
-        // Each thread listens at all of them.
+        // Every thread listens on all of them.
         let mut addresses: Vec<_> = run.listening().iter().map(ToString::to_string).collect();
         addresses.dedup();
         addresses.truncate(watched.callee.as_ref().map_or(1, |callee| callee.listen.len().max(1)));
@@ -44,7 +43,7 @@ pub(super) fn execute(plan: Plan, about: &RunDescription, onlook: &MonitorArgume
     handle.close();
     let server = watcher.map(strowger_traffic::process_usage::SamplerThread::stop);
     for thread in [Some(listener), progress].into_iter().flatten() {
-        // They only look on; a panic there was printed.
+        // The monitor threads are not essential; a panic has been printed.
         let _ = thread.join();
     }
     Ok(Report { server, ..report? })

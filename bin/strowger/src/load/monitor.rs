@@ -1,4 +1,4 @@
-//! Looking at a run while it goes on: the line of progress, and the server's processes.
+//! Monitoring of a run: the progress line and the server's processes.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -13,32 +13,33 @@ use strowger_traffic::process_usage::{SamplerThread, listening_pids};
 
 use crate::failure::Failure;
 
-/// How often the status is written anew.
+/// Interval at which the status line is updated.
 const STATUS_EVERY: Duration = Duration::from_millis(200);
-/// How often a line stays: in the first minute, and then.
+/// Interval between permanent lines: in the first minute, and later.
 const LINES_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// How often the server is looked at: in runs that take less than this, and in others.
+/// Length below which a run counts as short; the server's sampling interval depends on it.
 const SHORT_RUN: Duration = Duration::from_secs(30);
 const WATCH_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
-/// The columns of a terminal that does not say how many it has.
+/// Width of a terminal that does not report it, in columns.
 const COLUMNS: usize = 80;
 
-/// How a run is looked at.
+/// Monitoring options of a run.
 #[derive(Clone, Debug, Args)]
 pub(super) struct MonitorArguments {
-    /// Shows no progress, only the report
+    /// Shows only the report, without progress
     #[arg(short, long)]
     quiet: bool,
-    /// The server's process; may be given several times, children count with it [default: who listens at the target, on this machine]
+    /// Process of the server, including its children; may be repeated [default: the process on this machine that
+    /// listens at the target]
     #[arg(long = "pid", value_name = "PID", conflicts_with = "no_watch")]
     pids: Vec<u32>,
-    /// Does not look at the server's processes
+    /// Does not monitor the server's processes
     #[arg(long)]
     no_watch: bool,
 }
 
 impl MonitorArguments {
-    /// Begins to look at the server, where it is on this machine.
+    /// Starts monitoring the server if it is on this machine.
     pub(super) fn watch(&self, plan: &Plan, clock: Clock) -> Result<Option<SamplerThread>, Failure> {
         if self.no_watch {
             return Ok(None);
@@ -51,28 +52,28 @@ impl MonitorArguments {
             return watcher.map(Some);
         }
         let found = plan.remote.map(|remote| listening_pids(remote, plan.transport.is_reliable())).unwrap_or_default();
-        // It may end in this moment; who was not named is not missed.
+        // The process may end at this moment; that is an error only if it was named.
         Ok(SamplerThread::start(&found, clock, every).ok())
     }
 
-    /// The same without progress: who makes one run after another shows a line for each.
+    /// Returns the arguments without progress: a series of runs prints one line per run.
     pub(super) fn silent(&self) -> Self {
         Self { quiet: true, ..self.clone() }
     }
 
-    /// Whether someone looks on.
+    /// Whether progress is shown.
     pub(super) fn shows_progress(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal()
     }
 }
 
-/// How long the measured phase takes, as far as that is known.
+/// Returns the length of the measured phase, if known.
 fn length_of(plan: &Plan) -> Duration {
     let measured = plan.phases.iter().find(|phase| phase.is_measured);
     measured.map_or(Duration::ZERO, |phase| phase.time.unwrap_or(SHORT_RUN))
 }
 
-/// Writes the status in place, and lines that stay, until the run is over.
+/// Updates the status line and prints permanent lines until the run ends.
 pub(super) fn show_progress(stopper: &Stopper, mut live: LiveStatus, is_stopping: &Arc<AtomicBool>) {
     let begun = Instant::now();
     let (mut phase_now, mut phase_begun, mut next_line) = (None, begun, None);
@@ -110,7 +111,7 @@ fn columns() -> usize {
     size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
-/// Standard error may be gone; the run goes on.
+/// Writes to standard error. A failure does not stop the run.
 fn write(text: &str) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(text.as_bytes()).and_then(|()| err.flush());

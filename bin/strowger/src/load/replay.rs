@@ -1,4 +1,4 @@
-//! `strowger load replay`: recorded traffic again.
+//! `strowger load replay`: replays recorded traffic.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -18,61 +18,62 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArguments {
-    /// The capture: pcap, pcapng, or what strowger ctl trace --json --messages has written
+    /// The capture: pcap, pcapng, or output of strowger ctl trace --json --messages
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where calls go: udp:HOST:PORT or tcp:HOST:PORT [default: with --side both straight to the callees in this process]
+    /// Destination of calls: udp:HOST:PORT or tcp:HOST:PORT [default: with --side both, directly to the callees in
+    /// this process]
     #[arg(long, value_name = "TARGET", value_parser = target)]
     to: Option<Target>,
-    /// Which ends of the record are played
+    /// Sides of the record to play
     #[arg(long, value_enum, default_value_t = SideArgument::Caller)]
     side: SideArgument,
-    /// How calls reach the callees that are played [default: registered where --to is given, else here]
+    /// How calls reach the callees that are played [default: registered if --to is given, otherwise here]
     #[arg(long, value_enum)]
     callee: Option<ReachArgument>,
-    /// How many times faster than in the record
+    /// Speed relative to the record
     #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = above_zero)]
     speed: f64,
-    /// The domain of all users, instead of those of the record
+    /// Domain of all users, replacing those of the record
     #[arg(long)]
     domain: Option<String>,
-    /// New names for the users, in the order of their appearance: % is the number, %6 one of six digits [default: as recorded]
+    /// New user names in order of appearance: % is the number, %6 a number of six digits [default: as recorded]
     #[arg(long, value_name = "PATTERN")]
     user_pattern: Option<String>,
-    /// Their password; % is the number
+    /// Password of the users; % is the number
     #[arg(long, default_value = "secret", value_name = "PATTERN")]
     password: String,
-    /// A table of their passwords: name,password in each line
+    /// Table of their passwords: name,password per line
     #[arg(long, value_name = "FILE")]
     users_file: Option<PathBuf>,
-    /// Only the calls that this address began in the record; may be given several times
+    /// Only calls that this address began in the record; may be repeated
     #[arg(long, value_name = "ADDRESS")]
     caller: Vec<IpAddr>,
-    /// Addresses to send from; may be given several times [default: the one that leads to the target]
+    /// Source address; may be repeated [default: the one of the route to the target]
     #[arg(long, value_name = "ADDRESS")]
     from: Vec<IpAddr>,
-    /// Ports of the callers, on each thread
+    /// Number of callers' ports per thread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     sockets: usize,
-    /// Threads
+    /// Number of threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     threads: usize,
-    /// How connections are used, over TCP
+    /// Use of connections, over TCP
     #[arg(long, value_enum, default_value_t = ConnectArgument::Persistent)]
     connect: ConnectArgument,
-    /// Shared connections, on each thread
+    /// Number of shared connections per thread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     connections: usize,
-    /// Calls at once at most; more are refused and counted
+    /// Maximum number of concurrent calls; further ones are refused and counted
     #[arg(short = 'l', long, value_name = "N")]
     max_calls: Option<usize>,
-    /// How long the last calls may take beyond their record [default: 75s]
+    /// Maximum time for the last calls to end beyond their record [default: 75s]
     #[arg(long, value_parser = time, value_name = "TIME")]
     drain: Option<Duration>,
-    /// Sends nothing again, over UDP
+    /// Disables retransmissions over UDP
     #[arg(long)]
     no_retransmissions: bool,
-    /// What randomness begins with [default: drawn, and always printed]
+    /// Random seed [default: drawn, and always printed]
     #[arg(long)]
     seed: Option<u64>,
     #[command(flatten)]
@@ -83,17 +84,17 @@ pub(crate) struct ReplayArguments {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SideArgument {
-    /// Who called; whoever is at the target answers
+    /// Callers; the user agents at the target answer
     Caller,
-    /// And who was called, with the delays and answers of the record
+    /// Callers and callees, with the delays and responses of the record
     Both,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ReachArgument {
-    /// They register at the target before
+    /// Callees register at the target first
     Registered,
-    /// Calls go straight to them
+    /// Calls go directly to the callees
     Here,
 }
 

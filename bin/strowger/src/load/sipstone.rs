@@ -1,4 +1,4 @@
-//! `strowger load sipstone`: the five tests of SIPstone, and their score.
+//! `strowger load sipstone`: runs the five tests of SIPstone and computes the score.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use super::search::{SearchMethodArguments, rule};
 use super::series::Series;
 use crate::failure::Failure;
 
-/// What stands for a workload.
+/// Placeholder for the workload.
 const TESTS: &str = "sipstone";
 
 #[derive(Debug, Args)]
 #[command(mut_arg("workload", |workload| {
-    // What is done is what the tests say.
+    // The tests define the workloads.
     workload.hide(true).default_value(TESTS).value_parser([TESTS])
 }))]
 #[command(mut_arg("time", |time| time.help("How long each probe is [default: 60s]")))]
@@ -31,22 +31,22 @@ pub(crate) struct SipstoneArguments {
     traffic: TrafficArguments,
     #[command(flatten)]
     how: SearchMethodArguments,
-    /// What must hold instead of a test's own rule, success(2s)=95%; may be given several times
+    /// Rule that must hold instead of a test's own, success(2s)=95%; may be repeated
     #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
     rules: Vec<Rule>,
-    /// Only these tests: registration, outbound, proxy-480, redirect, proxy-200; may be given several times
+    /// Only this test: registration, outbound, proxy-480, redirect, proxy-200; may be repeated
     #[arg(long, value_name = "TEST", value_parser = part)]
     only: Vec<SipstoneTest>,
-    /// The rate of a test that was measured before, as redirect=5120; may be given several times
+    /// Rate of a test that was measured before, such as redirect=5120; may be repeated
     #[arg(long, value_name = "TEST=RATE", value_parser = with_number)]
     known: Vec<(SipstoneTest, f64)>,
-    /// The weight of a test [default: the same for each]; may be given several times
+    /// Weight of a test [default: equal weights]; may be repeated
     #[arg(long, value_name = "TEST=WEIGHT", value_parser = with_number)]
     weight: Vec<(SipstoneTest, f64)>,
-    /// Another target for a test, as redirect=udp:127.0.0.1:5062; may be given several times
+    /// Another target for a test, such as redirect=udp:127.0.0.1:5062; may be repeated
     #[arg(long, value_name = "TEST=TARGET", value_parser = with_target)]
     at: Vec<(SipstoneTest, Target)>,
-    /// Writes the score, and each test's search, as JSON; - is standard output
+    /// Writes the score and each test's search as JSON; - is standard output
     #[arg(long, visible_alias = "score-json", value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -71,7 +71,7 @@ fn with_target(text: &str) -> Result<(SipstoneTest, Target), String> {
     Ok((part(name)?, target(at).map_err(|error| error.to_string())?))
 }
 
-/// What is known of a test.
+/// Result of a test.
 struct TestResult {
     part: SipstoneTest,
     rate: Option<f64>,
@@ -107,7 +107,7 @@ impl SipstoneArguments {
         self.conclude(&tested)
     }
 
-    /// The highest rate of a test, and whether a signal ended it.
+    /// Returns the highest rate of a test, and whether a signal ended it.
     fn test(&self, base: &Options, part: SipstoneTest, series: &mut Series<'_>) -> Result<(TestResult, bool), Failure> {
         let wrong = |what: String| Failure::Usage(what);
         let workload = Workload::parse(part.workload, &self.traffic.end.set_for(part.workload), 1.0)
@@ -125,7 +125,7 @@ impl SipstoneArguments {
         match report.sentence() {
             Ok(sentence) | Err(sentence) => series.line(&sentence)?,
         }
-        // Where the generator is the limit, or --max, there is no rate of the server.
+        // If the generator or --max is the limit, the server's rate is unknown.
         let rate = report.result.at.filter(|_| report.result.verdict == Verdict::Found);
         Ok((TestResult { part, rate, report: report.to_json() }, series.is_stopped()))
     }
@@ -154,7 +154,7 @@ impl SipstoneArguments {
         if let Some(score) = score {
             text.push_str(&format!("SIPstone-A       {score:>10.1}/s\n"));
         }
-        // A file that goes to standard output stands there alone.
+        // A file on standard output must contain nothing else.
         let is_piped = self.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
         if is_piped {
             eprint!("{text}");

@@ -1,4 +1,4 @@
-//! `strowger load workloads`: what `--workload` may say.
+//! `strowger load workloads`: lists the values of `--workload`.
 
 use std::io::Write as _;
 
@@ -11,7 +11,7 @@ use crate::table::print_json;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadsArguments {
-    /// Only this one, with all its parameters
+    /// Only this workload, with all its parameters
     name: Option<String>,
     /// Prints JSON
     #[arg(long)]

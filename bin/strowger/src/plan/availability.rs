@@ -1,4 +1,4 @@
-//! `strowger plan availability`: how many nines.
+//! `strowger plan availability`: availability in nines.
 
 use clap::Args;
 use strowger_plan::{Availability, Explain as _, PlanError, units};
@@ -10,36 +10,36 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct AvailabilityArguments {
-    /// S, first-stage servers; 0 for none
+    /// S, number of first-stage servers; 0 for none
     #[arg(long, value_name = "N", value_parser = counts_or_none, default_value = "0", allow_hyphen_values = true)]
     first: Numbers,
-    /// P, clusters of the second stage, each with its own users
+    /// P, number of second-stage clusters, each with its own users
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
     clusters: Numbers,
-    /// B, members of each cluster, any of which can serve its users
+    /// B, number of members per cluster, each of which can serve the cluster's users
     #[arg(long, value_name = "N", value_parser = counts, default_value = "2", allow_hyphen_values = true)]
     members: Numbers,
-    /// R, the share of its time that a server answers
+    /// R, availability of a server
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     node: Numbers,
-    /// R_s, that of a first-stage server [default: as --node]
+    /// R_s, availability of a first-stage server [default: same as --node]
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     first_node: Option<Numbers>,
-    /// Instead: P proxies, any of which serves everybody, before --databases
+    /// Instead: P, number of proxies, each of which serves all users, in front of --databases
     #[arg(long, value_name = "N", value_parser = counts, requires = "databases",
         conflicts_with_all = ["first", "clusters", "members"], allow_hyphen_values = true)]
     proxies: Option<Numbers>,
-    /// D, databases with copies of everything, behind --proxies
+    /// D, number of fully replicated databases behind --proxies
     #[arg(long, value_name = "N", value_parser = counts, requires = "proxies", allow_hyphen_values = true)]
     databases: Option<Numbers>,
-    /// R_d, the availability of a database [default: as --node]
+    /// R_d, availability of a database [default: same as --node]
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     database_node: Option<Numbers>,
-    /// Instead: D groups of one proxy and one database behind one server, and no spare anywhere
+    /// Instead: D, number of groups of one proxy and one database behind one server, without spares
     #[arg(long, value_name = "D", value_parser = counts,
         conflicts_with_all = ["first", "clusters", "members", "proxies"], allow_hyphen_values = true)]
     no_spares: Option<Numbers>,
-    /// What you need; exits with 1 where it is not reached
+    /// Required availability; the exit code is 1 if it is not reached
     #[arg(long, value_name = "SHARE", value_parser = share)]
     goal: Option<f64>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ impl AvailabilityArguments {
         Availability::two_stage(at.count("first"), front, at.count("clusters"), at.count("members"), node)
     }
 
-    /// What one more of each would make of it, the best first.
+    /// Returns the availability with one more of each kind, the best first.
     fn one_more(&self, at: &InputPoint) -> Result<Vec<(&'static str, Availability)>, PlanError> {
         if self.proxies.is_some() || self.no_spares.is_some() {
             return Ok(Vec::new());
@@ -171,9 +171,9 @@ impl Model for AvailabilityArguments {
     }
 }
 
-/// Whole nines, as far as they mean something.
+/// Formats whole nines, up to a meaningful number.
 fn counted(nines: f64) -> String {
-    // A hair below a whole number is that number.
+    // Compensates for rounding just below a whole number.
     match (nines + 1e-9).floor() {
         1.0 => "1 nine".to_owned(),
         many if many > 9.0 => "more than 9 nines, of which no formula knows anything".to_owned(),

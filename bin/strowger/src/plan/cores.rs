@@ -1,4 +1,4 @@
-//! `strowger plan cores`: what more cores carry.
+//! `strowger plan cores`: capacity with more cores.
 
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, cores};
@@ -10,13 +10,13 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CoresArguments {
-    /// p, processors (sockets) of the machine
+    /// p, number of processors (sockets) of the machine
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
     processors: Numbers,
-    /// c, cores of all processors together
+    /// c, total number of cores
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     cores: Numbers,
-    /// C₁, what one thread on one core carries: calls a second without noticeable drops
+    /// C₁, capacity of one thread on one core: calls per second without noticeable drops
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     base: Numbers,
     #[command(flatten)]

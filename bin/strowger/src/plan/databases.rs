@@ -1,4 +1,4 @@
-//! `strowger plan databases`: replicate, or partition?
+//! `strowger plan databases`: compares replication and partitioning.
 
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, databases};
@@ -10,19 +10,19 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct DatabasesArguments {
-    /// D, databases
+    /// D, number of databases
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     databases: Numbers,
-    /// N, writes a second: REGISTERs that change something
+    /// N, writes per second: REGISTERs that change something
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     writes: Numbers,
-    /// r, reads for each write: 2 where there are as many calls as REGISTERs, each of which reads once
+    /// r, reads per write: 2 if there are as many calls as REGISTERs, each of which reads once
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "2", allow_hyphen_values = true)]
     reads_per_write: Numbers,
-    /// T, how long a database works on a write
+    /// T, time of a database for a write
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     write_time: Numbers,
-    /// t, how long it works on a read, in parts of a write
+    /// t, time for a read, as a fraction of a write
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "0.5", allow_hyphen_values = true)]
     read_over_write: Numbers,
     #[command(flatten)]

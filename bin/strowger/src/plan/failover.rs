@@ -1,4 +1,4 @@
-//! `strowger plan failover`: what callers notice of a failure.
+//! `strowger plan failover`: effects of a failure on callers.
 
 use clap::Args;
 use strowger_plan::failover::mean_time_to_failure_s;
@@ -11,41 +11,42 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct FailoverArguments {
-    /// R, the share of its time that a server answers [default: 99%]
+    /// R, availability of a server [default: 99%]
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     availability: Option<Numbers>,
-    /// T_R, after how long a client tries the next server; 32s is timer B of RFC 3261, phones may be told less [default: 32s]
+    /// T_R, time until a client tries the next server; 32s is timer B of RFC 3261, phones may be configured with less
+    /// [default: 32s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     retry: Option<Numbers>,
-    /// T_D, how long a DNS record is kept [default: 5min]
+    /// T_D, TTL of a DNS record [default: 5min]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     ttl: Option<Numbers>,
-    /// T_M, the mean time to repair [default: 1h]
+    /// T_M, mean time to repair [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     repair: Option<Numbers>,
-    /// T_F, the mean time to failure [default: what R and T_M make of it, T_M·R/(1 − R)]
+    /// T_F, mean time to failure [default: derived from R and T_M, T_M·R/(1 − R)]
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     mtbf: Option<Numbers>,
-    /// T_d, how long a registration takes to the other server [default: 100ms]
+    /// T_d, time for a registration to reach the other server [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     replication: Option<Numbers>,
-    /// T_c, how long it stays in the server's memory before that [default: 0]
+    /// T_c, time for which it stays in the server's memory before that [default: 0]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     cache: Option<Numbers>,
-    /// T_r, how often phones register [default: 1h]
+    /// T_r, registration interval of phones [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     refresh: Option<Numbers>,
     #[command(flatten)]
     shown: DisplayArguments,
 }
 
-/// The arguments, and the model's own times where they say none.
+/// The arguments, with defaults from the model.
 struct FailoverModel<'a> {
     arguments: &'a FailoverArguments,
     asked: Vec<ModelInput<'a>>,
 }
 
-/// A number that goes in.
+/// An input number.
 struct ModelInput<'a> {
     key: &'static str,
     name: &'static str,
@@ -155,7 +156,7 @@ impl Model for FailoverModel<'_> {
     }
 }
 
-/// What it means.
+/// Describes the result in words.
 fn says(found: &strowger_plan::Failover) -> Vec<String> {
     let times = &found.times;
     vec![

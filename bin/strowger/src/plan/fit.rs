@@ -1,4 +1,4 @@
-//! `strowger plan fit`: a profile from measurements.
+//! `strowger plan fit`: derives a profile from measurements.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,22 +20,22 @@ use crate::table;
 pub(crate) struct FitArguments {
     #[command(flatten)]
     measured: MeasuredArguments,
-    /// The profile for what the measurements do not say: a file, measured or goals
+    /// Profile for what the measurements lack: a file, measured or goals
     #[arg(long, value_name = "PROFILE", default_value = "measured")]
     from: PathBuf,
-    /// What the profile is to be called
+    /// Name of the profile
     #[arg(long, value_name = "NAME", default_value = "fitted")]
     name: String,
-    /// What the draws of the bootstrap begin with
+    /// Seed of the bootstrap
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Writes the profile, for --profile of mg1, mmck, mgck, size and validate; - is standard output
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
-    /// Prints the profile, with all that was fitted, as JSON
+    /// Prints the profile and all fitted values as JSON
     #[arg(long, help_heading = "Output", conflicts_with = "output")]
     json: bool,
-    /// Draws the fit beside the measurements: FILE.svg or FILE.html
+    /// Draws the fit and the measurements: FILE.svg or FILE.html
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ impl FitArguments {
     }
 }
 
-/// The fit alone: the profile stands beside it.
+/// Returns the fit without the profile, which is printed separately.
 fn without_profile(fitted: &Fit) -> serde_json::Value {
     let mut value = json!(fitted);
     if let Some(map) = value.as_object_mut() {
@@ -102,7 +102,7 @@ fn charts(fitted: &Fit, seen: Vec<(f64, f64)>) -> Vec<Chart> {
     ]
 }
 
-/// An interval, where there is one.
+/// Formats an interval, if there is one.
 pub(super) fn interval(estimate: &Estimate, show: DisplayUnit) -> String {
     estimate.interval.map_or_else(|| "–".to_owned(), |(low, high)| format!("{} to {}", show.text(low), show.text(high)))
 }
@@ -160,7 +160,7 @@ fn text(fitted: &Fit) -> String {
     text
 }
 
-/// Single numbers.
+/// Formats the single values.
 fn facts(fitted: &Fit) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut add = |name: String, estimate: &Estimate, show: DisplayUnit| {

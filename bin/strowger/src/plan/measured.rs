@@ -1,4 +1,4 @@
-//! Measurements from files: runs of `strowger load`, and tables.
+//! Measurements read from files: runs of `strowger load`, and tables.
 
 use std::path::{Path, PathBuf};
 
@@ -11,25 +11,25 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct MeasuredArguments {
-    /// What load run --json wrote, and tables (.csv)
+    /// Outputs of load run --json, and tables (.csv)
     #[arg(value_name = "FILE", required_unless_present = "stateless")]
     files: Vec<PathBuf>,
-    /// A run whose calls went through routes that keep no state; may be given several times
+    /// A run whose calls used stateless routes; may be repeated
     #[arg(long, value_name = "FILE")]
     stateless: Vec<PathBuf>,
-    /// c, threads that took packets from one queue, in runs; tables have a column
+    /// c, number of threads that served one queue, for runs; tables have a column
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1")]
     servers: Numbers,
-    /// K, packets that the queue has room for, where no table says it [default: 200, as in the thesis]
+    /// K, capacity of the queue in packets, unless a table has it [default: 200, as in the thesis]
     #[arg(long, value_name = "N", value_parser = counts)]
     queue: Option<Numbers>,
-    /// Packets that a call brings to the server, for tables that have calls a second and no rate
+    /// Number of packets per call at the server, for tables with calls per second instead of a rate
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "6")]
     packets_per_call: Numbers,
 }
 
 impl MeasuredArguments {
-    /// All measurements.
+    /// Returns all measurements.
     pub(super) fn read(&self) -> Result<Vec<Observation>, Failure> {
         let mut all = Vec::new();
         for (files, stateless) in [(&self.files, false), (&self.stateless, true)] {

@@ -1,4 +1,4 @@
-//! `strowger plan mg1`: how long packets wait for one server.
+//! `strowger plan mg1`: waiting time of packets at a single server.
 
 use clap::Args;
 use strowger_plan::capacity::mg1_capacity;
@@ -12,12 +12,12 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Mg1Arguments {
-    /// λ, packets a second
+    /// λ, packets per second
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     rate: Numbers,
     #[command(flatten)]
     service: ServiceArguments,
-    /// The longest mean wait that you accept; the highest rate that keeps it is told
+    /// Maximum acceptable mean wait; the highest rate that keeps it is computed
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     wait: Option<Numbers>,
     #[command(flatten)]
@@ -106,7 +106,7 @@ impl Queue<'_> {
         mg1_capacity(promise, |rate| self.service.at(at, rate)).map(|capacity| capacity.rate_per_s)
     }
 
-    /// What is known of a queue; of one that grows for ever, its load alone.
+    /// Returns the metrics of a queue; for an unstable one, only its load.
     fn outputs(&self, service: ServiceTime, rho: f64, queue: Option<Mg1>) -> Vec<Field> {
         let mut outputs = Vec::new();
         if !self.service.is_told() {
@@ -122,7 +122,7 @@ impl Queue<'_> {
         outputs
     }
 
-    /// What it means.
+    /// Describes the result in words.
     fn says(&self, at: &InputPoint, rate: f64, queue: &Mg1) -> Result<Vec<String>, PlanError> {
         let mut says = vec![format!(
             "A packet waits {} for {} of service; the server works {} of its time.",
@@ -153,14 +153,14 @@ impl Queue<'_> {
     }
 }
 
-/// From there on the mean wait is no number to plan with.
+/// Load above which the mean wait is too uncertain for planning.
 const NEAR_THE_EDGE: f64 = 0.95;
 
 impl Queue<'_> {
-    /// What little changes are worth there.
+    /// Describes the effect of small changes near saturation.
     fn near_the_edge(&self, at: &InputPoint, rate: f64) -> Result<Option<String>, PlanError> {
         let less = 0.99 * rate;
-        // Where packets cost more at lower rates there may be no answer.
+        // If packets cost more at lower rates, there may be no answer.
         let Ok(then) = mg1(less, self.service.at(at, less)?) else { return Ok(None) };
         Ok(Some(format!(
             "CAUTION: so near the edge the mean is no number to plan with: with 1 % fewer arrivals, {}, the wait is {}. It takes long to \
@@ -171,20 +171,20 @@ impl Queue<'_> {
     }
 }
 
-/// The highest rate, as whole packets that are below it, in the table as in sentences.
+/// Formats the highest rate, rounded down to whole packets, for tables and sentences.
 fn edge(highest_per_s: f64) -> String {
-    // 1/(1/n) may be a hair below n.
+    // 1/(1/n) may be slightly below n.
     let whole = (highest_per_s * (1.0 + 1e-12)).floor();
     DisplayUnit::Rate.text(if whole >= 1.0 { whole } else { highest_per_s })
 }
 
-/// Why there is no answer, and what to do.
+/// Describes why there is no answer, and the remedy.
 fn unstable(rho: f64, highest_per_s: f64) -> String {
     let rounded = (100.0 * rho).round() / 100.0;
     let work = if rho < 1.0 + 1e-9 {
         "as much work arrives as one server does without a pause, and then what waits grows without end".to_owned()
     } else {
-        // What is a hair too much is not 1.
+        // A load slightly above 1 must not be shown as 1.
         let servers = DisplayUnit::Number.text(if rounded > 1.0 { rounded } else { rho });
         let servers = if servers == "1" { "a hair more than 1".to_owned() } else { servers };
         format!("{servers} servers' worth of work arrives for 1")

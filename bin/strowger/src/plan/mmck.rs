@@ -1,4 +1,4 @@
-//! `strowger plan mmck` and `mgck`: what c servers with room for K drop.
+//! `strowger plan mmck` and `mgck`: losses of c servers with a queue of capacity K.
 
 use clap::Args;
 use strowger_plan::capacity::{mgck_capacity, mmck_capacity};
@@ -13,28 +13,29 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct FiniteArguments {
-    /// λ, packets a second that come, whether or not they find room
+    /// λ, packets per second offered, including those dropped
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     rate: Numbers,
     #[command(flatten)]
     service: ServiceArguments,
-    /// c, threads, processes or machines behind one queue
+    /// c, number of threads, processes or machines at one queue
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
     servers: Numbers,
-    /// K, packets that there is room for, those that are served among them
+    /// K, capacity of the queue in packets, including those in service
     #[arg(long, value_name = "N", value_parser = counts, default_value = "200", allow_hyphen_values = true)]
     queue: Numbers,
-    /// The servers are threads of one core: β(λ,c), by which they hold each other up; thesis, profile or A,B,D of A·c + B·λ + D
+    /// The servers are threads on one core: β(λ,c), their slowdown by contention; thesis, profile or A,B,D of A·c +
+    /// B·λ + D
     #[arg(long, value_name = "BETA", value_parser = beta)]
     beta: Option<BetaArgument>,
-    /// The share of drops that you accept; the highest rate that keeps it is told
+    /// Maximum acceptable share of drops; the highest rate that keeps it is computed
     #[arg(long, value_name = "SHARE", value_parser = shares, default_value = "1%", allow_hyphen_values = true)]
     drops: Numbers,
     #[command(flatten)]
     shown: DisplayArguments,
 }
 
-/// Where β comes from.
+/// Source of β.
 #[derive(Clone, Copy, Debug)]
 enum BetaArgument {
     Given(Beta),
@@ -61,7 +62,7 @@ fn beta(text: &str) -> Result<BetaArgument, String> {
     }
 }
 
-/// What both models say.
+/// Results of both models.
 struct QueueMetrics {
     rho: f64,
     drop_probability: f64,
@@ -128,7 +129,7 @@ impl Parts<'_> {
         said
     }
 
-    /// X of one of the servers.
+    /// Returns X of one server.
     fn service_at(&self, at: &InputPoint, rate: f64) -> Result<ServiceTime, PlanError> {
         let single = self.service.at(at, rate)?;
         match self.beta {
@@ -176,7 +177,7 @@ impl Parts<'_> {
         Ok(Answer { outputs, conclusions: says, explanation: found.explanation, ..Answer::default() })
     }
 
-    /// What it means.
+    /// Describes the result in words.
     fn says(&self, at: &InputPoint, found: &QueueMetrics, capacity: Option<f64>) -> Vec<String> {
         let (rate, limit) = (at.of("rate_per_s"), at.of("drop_limit"));
         let servers = at.count("servers");
@@ -221,7 +222,7 @@ impl Parts<'_> {
     }
 }
 
-/// What both models find alike, explained behind what comes before it.
+/// Collects the common results of both models, after the given explanation.
 macro_rules! found {
     ($found:expr, $before:expr) => {{
         let found = $found;

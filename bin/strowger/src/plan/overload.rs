@@ -1,4 +1,4 @@
-//! `strowger plan overload`: what is carried when more comes than the server can.
+//! `strowger plan overload`: throughput under overload.
 
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, overload};
@@ -10,16 +10,16 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct OverloadArguments {
-    /// x, what is offered, in capacities
+    /// x, offered load as a multiple of capacity
     #[arg(long, value_name = "N", value_parser = plain, allow_hyphen_values = true)]
     load: Numbers,
-    /// What it takes to refuse a request, or to drop it after it was received
+    /// Time to refuse a request, or to drop it after it was received
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     refuse: Numbers,
-    /// What it takes to serve a request, with all its messages
+    /// Time to serve a request, with all its messages
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     serve: Numbers,
-    /// n, how often a request comes that is refused: 7 for an INVITE over UDP that nobody answers
+    /// n, number of transmissions of a refused request: 7 for an INVITE over UDP that is not answered
     #[arg(long, value_name = "N", value_parser = plain, default_value = "1", allow_hyphen_values = true)]
     transmissions: Numbers,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What all models have in common: one answer or a sweep of them, for people, for machines, and drawn.
+//! Output common to all models: a single answer or a sweep, as text, JSON or plots.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,72 +14,72 @@ use super::field::{Field, Input, InputPoint, points};
 use crate::failure::Failure;
 use crate::table;
 
-/// How an answer is given.
+/// Output options.
 #[derive(Debug, Args)]
 pub(super) struct DisplayArguments {
     /// Prints JSON
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    /// Prints the formulas with their numbers, and the papers they come from
+    /// Prints the formulas with their numbers, and their sources
     #[arg(long, help_heading = "Output")]
     pub(super) explain: bool,
-    /// Draws a sweep: FILE.svg, or FILE.html, a page that can be zoomed and needs nothing else
+    /// Draws a sweep: FILE.svg, or FILE.html, a self-contained page with zoom
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) plot: Option<PathBuf>,
 }
 
-/// An answer to one question.
+/// Answer for one point.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) outputs: Vec<Field>,
-    /// What only machines get.
+    /// Values for JSON only.
     pub(super) more: Map<String, Value>,
-    /// What it means: what limits first, and what to do.
+    /// Conclusions: the first limit, and what to do.
     pub(super) conclusions: Vec<String>,
     pub(super) explanation: Explanation,
-    /// Why the answer is no.
+    /// Reason if a requirement is not met.
     pub(super) rejection: Option<String>,
-    /// What people get of a single answer, where names and values do not do.
+    /// Text for people instead of names and values, for a single answer.
     pub(super) report: Option<String>,
 }
 
 /// A model with its inputs.
 pub(super) trait Model {
-    /// What it is called on the command line.
+    /// Name on the command line.
     const NAME: &'static str;
-    /// What it is.
+    /// Title of the output.
     const TITLE: &'static str;
-    /// A sweep that it can be asked for.
+    /// Example of a sweep.
     const SWEEP: &'static str;
-    /// What may be swept, in the order in which it is shown.
+    /// Returns the inputs that may be swept, in display order.
     fn inputs(&self) -> Vec<Input<'_>>;
-    /// One answer.
+    /// Computes one answer.
     fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError>;
-    /// What it takes for granted, where nobody said it.
+    /// Returns the assumptions made for missing arguments.
     fn assumptions(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Plots of one answer, where there are any.
+    /// Returns plots of one answer, if any.
     fn charts(&self, _answer: &Answer) -> Vec<Chart> {
         Vec::new()
     }
 }
 
-/// A refusal with its remedy.
+/// Converts an error to a failure with its remedy.
 pub(super) fn refused(error: &PlanError) -> Failure {
     Failure::Usage(format!("{error}; {}", error.remedy()))
 }
 
-/// Texts go on in the next line beyond this.
+/// Width at which text is wrapped.
 const WIDTH: usize = 110;
 
-/// More lines in one plot nobody tells apart.
+/// Maximum number of lines in a plot that can be told apart.
 const MOST_LINES: usize = 8;
 
 /// A point with its answer.
 type SolvedPoint = (InputPoint, Answer);
 
-/// Answers, and says by the exit code whether the answer is no.
+/// Prints the answer. The exit code says whether requirements are met.
 pub(super) fn present<M: Model>(model: &M, shown: &DisplayArguments) -> Result<(), Failure> {
     let inputs = model.inputs();
     let points = points(&inputs).map_err(Failure::Usage)?;
@@ -197,7 +197,7 @@ fn text_of<M: Model>(
     text.trim_end().to_owned()
 }
 
-/// Names and values in two groups, and what they mean.
+/// Formats inputs, outputs and conclusions.
 fn one_text(inputs: &[Input<'_>], at: &InputPoint, answer: &Answer) -> String {
     let given = inputs.iter().map(|input| (input.name, input.show.exact(at.of(input.key))));
     let found = answer.outputs.iter().map(|field| (field.name, field.text()));
@@ -211,7 +211,7 @@ fn one_text(inputs: &[Input<'_>], at: &InputPoint, answer: &Answer) -> String {
         text.push('\n');
     }
     for line in &answer.conclusions {
-        // What is indented is a table.
+        // Indented lines are part of a table.
         if line.starts_with(' ') {
             let _ = writeln!(text, "{line}");
         } else {
@@ -231,7 +231,7 @@ fn sweep_text(inputs: &[Input<'_>], solved: &[SolvedPoint]) -> String {
     }
     let swept: Vec<&Input<'_>> = inputs.iter().filter(|input| input.numbers.is_swept()).collect();
     let mut head: Vec<String> = swept.iter().map(|input| input.name.to_owned()).collect();
-    // What no row has is no column.
+    // A column without values is omitted.
     let is_known = |column: usize| {
         solved.iter().any(|(_, answer)| answer.outputs.get(column).is_some_and(|field| field.value.is_some()))
     };
@@ -248,7 +248,7 @@ fn sweep_text(inputs: &[Input<'_>], solved: &[SolvedPoint]) -> String {
     text
 }
 
-/// Why rows have no answer, or one that is a no.
+/// Returns why rows have no answer or do not meet a requirement.
 fn rejections(solved: &[SolvedPoint]) -> String {
     let (empty, full): (Vec<_>, Vec<_>) = solved
         .iter()
@@ -269,7 +269,7 @@ fn has_none(answer: &Answer) -> bool {
     answer.outputs.iter().any(|field| field.value.is_none())
 }
 
-/// In lines that fit; those behind the first begin below its text.
+/// Wraps text; continuation lines are aligned below the first line's text.
 pub(super) fn wrapped(begin: &str, text: &str) -> String {
     let indent = " ".repeat(begin.chars().count());
     let mut lines = begin.to_owned();
@@ -290,7 +290,7 @@ pub(super) fn wrapped(begin: &str, text: &str) -> String {
     lines
 }
 
-/// With commas, in lines that fit.
+/// Joins the parts with commas, wrapped.
 fn listed(parts: &[String]) -> String {
     let mut text = String::new();
     let mut width = 0;
@@ -309,7 +309,7 @@ fn listed(parts: &[String]) -> String {
     text
 }
 
-/// Rows under a heading; every column ends at its right edge, as numbers want it.
+/// Formats rows below a heading, with right-aligned columns.
 pub(super) fn columns(head: &[String], rows: &[Vec<String>]) -> String {
     let all = || std::iter::once(head).chain(rows.iter().map(Vec::as_slice));
     let width = |column: usize| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -322,7 +322,7 @@ pub(super) fn columns(head: &[String], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Formulas, each with its numbers under it.
+/// Formats formulas, each with its numbers below it.
 pub(super) fn explained(explanation: &Explanation) -> String {
     let mut text = String::new();
     for step in &explanation.steps {
@@ -338,7 +338,7 @@ pub(super) fn explained(explanation: &Explanation) -> String {
     text
 }
 
-/// A plot of each output over the longest sweep; each value of the others has a line.
+/// Returns a plot of each output over the longest sweep, with one line per value of the other inputs.
 fn sweep_charts(inputs: &[Input<'_>], solved: &[SolvedPoint]) -> Vec<Chart> {
     let swept: Vec<&Input<'_>> = inputs.iter().filter(|input| input.numbers.is_swept()).collect();
     let Some(across) = swept.iter().max_by_key(|input| input.numbers.all().len()) else { return Vec::new() };

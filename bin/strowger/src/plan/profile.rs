@@ -1,4 +1,4 @@
-//! Profiles: what a server was measured to cost, in a file or built in.
+//! Profiles: measured costs of a server, from a file or built in.
 
 use std::path::{Path, PathBuf};
 
@@ -9,18 +9,18 @@ use strowger_plan::{Beta, Explanation, PlanError, Profile, ServiceTime};
 
 use crate::failure::Failure;
 
-/// The names of the profiles that need no file.
+/// Names of the built-in profiles.
 pub(super) const BUILT_IN: &str =
     "measured (this server, as its benchmarks measured it) or goals (what it is to reach)";
 
-/// A profile, and where it is from.
+/// A profile with its source.
 #[derive(Clone, Debug)]
 pub(super) struct LoadedProfile {
     pub(super) profile: Profile,
     file: PathBuf,
 }
 
-/// Reads a profile: what `plan fit` wrote, the profile of it alone, or the name of one that is built in.
+/// Loads a profile: output of `plan fit`, the profile part of it, or a built-in name.
 pub(super) fn load(file: &Path) -> Result<LoadedProfile, Failure> {
     let built_in = match file.to_str() {
         Some("measured") => Some(Profile::measured()),
@@ -44,7 +44,7 @@ pub(super) fn load(file: &Path) -> Result<LoadedProfile, Failure> {
 }
 
 impl LoadedProfile {
-    /// What to tell of it.
+    /// Describes the profile.
     pub(super) fn says(&self) -> Vec<String> {
         vec![format!("profile {} ({}): {}", self.profile.name, self.file.display(), self.profile.source)]
     }

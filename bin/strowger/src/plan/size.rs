@@ -1,4 +1,4 @@
-//! `strowger plan size`: how many servers.
+//! `strowger plan size`: number of servers.
 
 use std::path::PathBuf;
 
@@ -19,15 +19,16 @@ const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
-/// What `--replication copies` takes for granted.
+/// Assumption of `--replication copies`.
 const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the engine's own servers, \
                       cost and failures are in no figure";
-/// What `--replication store` takes for granted.
+/// Assumption of `--replication store`.
 const DATABASES: &str = "each member has a database, and all are copies of each other, as with MariaDB two-way \
                          (docs/operating/members.md); a member keeps in memory what it serves, as in the failover paper, but this \
                          server's members keep all: take their memory from --replication copies";
 
-/// An input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it is.
+/// Creates an input for a number of the needs or of a server, from the option's field, its display name and its
+/// value.
 macro_rules! ask {
     ($self:ident, $default:ident => requirements, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
         ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |requirements, _, value| requirements.$of = value)
@@ -50,100 +51,102 @@ macro_rules! ask {
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
-    /// How many there are, as 2M
+    /// Number of subscribers, such as 2M
     #[arg(long, visible_alias = "users", value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     subscribers: Numbers,
-    /// Calls in progress of each in the busy hour, on the mean: 0.1 are 6 minutes [default: 0.1]
+    /// Mean number of calls in progress per subscriber in the busy hour: 0.1 is 6 minutes [default: 0.1]
     #[arg(long, value_name = "NUMBER", value_parser = erlangs, help_heading = TRAFFIC, conflicts_with_all = ["calls_each", "bhca"], allow_hyphen_values = true)]
     erlangs: Option<Numbers>,
-    /// Instead: call attempts of each in the busy hour
+    /// Instead: call attempts per subscriber in the busy hour
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, conflicts_with = "bhca", allow_hyphen_values = true)]
     calls_each: Option<Numbers>,
-    /// Instead: call attempts of all in the busy hour
+    /// Instead: call attempts of all subscribers in the busy hour
     #[arg(long, value_name = "N", value_parser = counts, help_heading = TRAFFIC, allow_hyphen_values = true)]
     bhca: Option<Numbers>,
-    /// How long a call lasts [default: 180s]
+    /// Mean duration of a call [default: 180s]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
     hold: Option<Numbers>,
-    /// How long it rings [default: 10s]
+    /// Mean ringing time [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = TRAFFIC, allow_hyphen_values = true)]
     ring: Option<Numbers>,
-    /// Requests of a call beyond INVITE, ACK and BYE, as PRACK and UPDATE [default: 0]
+    /// Requests per call besides INVITE, ACK and BYE, such as PRACK and UPDATE [default: 0]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, allow_hyphen_values = true)]
     further_requests: Option<Numbers>,
-    /// Phones and other contacts of each subscriber [default: 1]
+    /// Phones and other contacts per subscriber [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, allow_hyphen_values = true)]
     contacts: Option<Numbers>,
-    /// How often each registers again [default: 1h]
+    /// Registration interval of a contact [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
     refresh: Option<Numbers>,
-    /// The share of REGISTERs that are challenged [default: 100%]
+    /// Share of REGISTERs that are challenged [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     challenged: Option<Numbers>,
-    /// The share of calls that are challenged [default: 100%]
+    /// Share of calls that are challenged [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     challenged_calls: Option<Numbers>,
-    /// The share of calls that are kept with transactions [default: 100%]
+    /// Share of calls that are forwarded statefully [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     stateful: Option<Numbers>,
-    /// The share of contacts that hold a TCP connection [default: 0%]
+    /// Share of contacts with a TCP connection [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     connected: Option<Numbers>,
-    /// The share of the other contacts that are behind a NAT, which the server keeps open [default: 100%]
+    /// Share of the other contacts behind a NAT, to which the server sends keep-alives [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     nat: Option<Numbers>,
-    /// How often it does that (registrar.keepalive_interval) [default: 30s]
+    /// Interval between these keep-alives (registrar.keepalive_interval) [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
     keepalive: Option<Numbers>,
-    /// How available the service is to be [default: 99.999%]
+    /// Required availability of the service [default: 99.999%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
     availability: Option<Numbers>,
-    /// What happens when a server fails [default: members]
+    /// Failover method [default: members]
     #[arg(long, value_enum, value_name = "METHOD", help_heading = PROMISE)]
     failover: Option<FailoverArgument>,
-    /// How members of a cluster know each other's registrations [default: copies]
+    /// Replication of registrations in a cluster [default: copies]
     #[arg(long, value_enum, value_name = "HOW", help_heading = PROMISE)]
     replication: Option<ReplicationArgument>,
-    /// The share of a server that may be used, with one of its group gone [default: 70%]
+    /// Maximum utilization of a server while one of its group is down [default: 70%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
     utilization: Option<Numbers>,
-    /// The busiest cluster's load, of the mean cluster's [default: 1]
+    /// Load of the busiest cluster relative to the mean [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = PROMISE, allow_hyphen_values = true)]
     skew: Option<Numbers>,
-    /// T_R, after how long a client tries another server; 32s is timer B of RFC 3261, phones may be told less [default: 32s]
+    /// T_R, time until a client tries another server; 32s is timer B of RFC 3261, phones may be configured with less
+    /// [default: 32s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     retry: Option<Numbers>,
-    /// How long a server is down when it fails, on the mean [default: 1h]
+    /// Mean time to repair a server [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = PROMISE, allow_hyphen_values = true)]
     repair: Option<Numbers>,
-    /// T_D, how long a DNS record is kept [default: 5min]
+    /// T_D, TTL of a DNS record [default: 5min]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     ttl: Option<Numbers>,
-    /// T_d, how long a registration takes to the other members [default: 100ms]
+    /// T_d, time for a registration to reach the other members [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     replicated_within: Option<Numbers>,
-    /// T_c, how long it is kept back before that [default: 0]
+    /// T_c, delay before a registration is sent to them [default: 0]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     cache: Option<Numbers>,
-    /// What a server was measured to cost: a file of plan fit, measured, or goals
+    /// Measured costs of a server: a file from plan fit, measured, or goals
     #[arg(long, value_name = "PROFILE", default_value = "measured", help_heading = SERVER)]
     profile: PathBuf,
-    /// Cores of a server [default: the profile's]
+    /// Number of cores of a server [default: from the profile]
     #[arg(long, value_name = "N", value_parser = counts, help_heading = SERVER, allow_hyphen_values = true)]
     cores: Option<Numbers>,
-    /// Memory of a server, as 16GiB [default: the profile's]
+    /// Memory of a server, such as 16GiB [default: from the profile]
     #[arg(long, value_name = "SIZE", value_parser = sizes, help_heading = SERVER, allow_hyphen_values = true)]
     memory: Option<Numbers>,
-    /// Network of a server in each direction, as 1Gbit/s [default: the profile's]
+    /// Network bandwidth of a server in each direction, such as 1Gbit/s [default: from the profile]
     #[arg(long, value_name = "BANDWIDTH", value_parser = bandwidths, help_heading = SERVER, allow_hyphen_values = true)]
     network: Option<Numbers>,
-    /// Connections that it may have (tcp.connections), up to 1,000,000 [default: 1M; a server that nobody tells has 16,384]
+    /// Maximum number of connections of a server (tcp.connections), up to 1,000,000 [default: 1M; the server's own
+    /// default is 16,384]
     #[arg(long, value_name = "N", value_parser = counts, help_heading = SERVER, allow_hyphen_values = true)]
     connections: Option<Numbers>,
-    /// How available a server is [default: the profile's]
+    /// Availability of a server [default: from the profile]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = SERVER, allow_hyphen_values = true)]
     node: Option<Numbers>,
-    /// What a server costs in a month, in your currency [default: the profile's]
+    /// Monthly cost of a server, in your currency [default: from the profile]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = SERVER, allow_hyphen_values = true)]
     price: Option<Numbers>,
     #[command(flatten)]
@@ -152,27 +155,27 @@ pub(crate) struct SizeArguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailoverArgument {
-    /// All members serve; the others take the load of one that fails
+    /// All members serve; the others take over the load of a failed one
     Members,
     /// Phones know all members, register with each and try the next
     Client,
     /// DNS names a primary; the others stand by
     Dns,
-    /// A backup takes over the address, and stands by until then
+    /// A standby server takes over the address
     Takeover,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ReplicationArgument {
-    /// Each REGISTER is passed on to all members through an engine that they share (docs/operating/members.md)
+    /// Each REGISTER is replicated to all members through a shared engine (docs/operating/members.md)
     Copies,
-    /// Each member has a database; all are copies of each other, as with MariaDB two-way
+    /// Each member has a database, replicated to all others, as with MariaDB two-way
     Store,
-    /// They do not: a cluster has one member, or phones register with each (--failover client)
+    /// No replication: a cluster has one member, or phones register with each (--failover client)
     None,
 }
 
-/// A number that goes in, who said it, and where it goes.
+/// An input number with its source and its place in the model.
 pub(super) struct SizeInput<'a> {
     pub(super) key: &'static str,
     pub(super) option: &'static str,
@@ -196,7 +199,7 @@ impl SizeArguments {
         present(&Sizing { arguments: self, loaded, asked }, &self.shown)
     }
 
-    /// All inputs, as they are shown.
+    /// Returns all inputs in display order.
     fn asked(&self, profile: &Profile) -> Vec<SizeInput<'_>> {
         let mut asked = self.of_the_subscribers();
         asked.extend(self.of_the_promise());
@@ -243,7 +246,7 @@ impl SizeArguments {
         ]
     }
 
-    /// How much is called, in the one of three ways that was chosen.
+    /// Returns the call volume in the chosen one of three forms.
     fn calls(&self, default: Calls) -> SizeInput<'_> {
         if let Some(each) = &self.calls_each {
             return SizeInput {
@@ -420,7 +423,7 @@ impl Sizing<'_> {
         answer
     }
 
-    /// What was chosen of a few, or taken for granted.
+    /// Describes the chosen or assumed alternatives.
     pub(super) fn choices(&self) -> String {
         let method = |given: bool| if given { "" } else { " (assumed)" };
         let replication = word(self.arguments.replication, "copies");
@@ -434,7 +437,7 @@ impl Sizing<'_> {
     }
 }
 
-/// The name of a choice on the command line.
+/// Returns the name of a choice on the command line.
 fn word(choice: Option<impl ValueEnum + Copy>, default: &str) -> String {
     let value = choice.as_ref().and_then(ValueEnum::to_possible_value);
     value.map_or_else(|| default.to_owned(), |value| value.get_name().to_owned())

@@ -1,4 +1,4 @@
-//! What `strowger plan size` shows.
+//! Output of `strowger plan size`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::field::{DisplayUnit, Field, InputPoint};
 use super::presentation::{columns, wrapped};
 use super::size::Sizing;
 
-/// The answer.
+/// Returns the report of a plan.
 pub(super) fn report(sizing: &Sizing<'_>, at: &InputPoint, plan: &Plan) -> String {
     let mut text = headline(plan);
     for caveat in &plan.caveats {
@@ -56,7 +56,7 @@ fn headline(plan: &Plan) -> String {
     )
 }
 
-/// What is shown where nothing meets the needs: why, and of what.
+/// Returns the report if no plan meets the needs, with the reason.
 pub(super) fn no_plan(sizing: &Sizing<'_>, at: &InputPoint, error: &PlanError) -> String {
     let mut text = wrapped("", &format!("NO NUMBER OF SERVERS: {error}."));
     text.push_str(&wrapped("", &format!("What to do: {}.", error.remedy())));
@@ -64,13 +64,13 @@ pub(super) fn no_plan(sizing: &Sizing<'_>, at: &InputPoint, error: &PlanError) -
     text
 }
 
-/// The assumption that changes the number of servers most.
+/// Returns the assumption with the most influence on the number of servers.
 pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
     let is_assumed = |option: &str| sizing.asked.iter().any(|asked| asked.option == option && asked.given.is_none());
     let changes = |input: &&Sensitivity| input.servers != 0 && !input.impossible;
     let assumed = plan.sensitivities.iter().filter(changes);
     let assumed = assumed.filter_map(|input| Some((option_of(input.input)?, input)));
-    // Of several that are worth the same the last one is the server's own.
+    // Among equal ones the last belongs to the server itself.
     let (option, input) =
         assumed.filter(|(option, _)| is_assumed(option)).max_by_key(|(_, input)| input.servers.abs())?;
     let servers = i64::from(plan.servers) + input.servers;
@@ -111,7 +111,7 @@ const fn count(servers: i64) -> f64 {
     servers as f64
 }
 
-/// Which option says it; costs are the profile's.
+/// Returns the option for an input; costs come from the profile and have none.
 fn option_of(input: &str) -> Option<&'static str> {
     Some(match input {
         "erlangs of a subscriber" => "--erlangs",
@@ -133,7 +133,7 @@ fn option_of(input: &str) -> Option<&'static str> {
     })
 }
 
-/// What was said, and what was taken for granted.
+/// Lists given and assumed inputs.
 fn said(sizing: &Sizing<'_>, at: &InputPoint) -> String {
     let mut text = String::new();
     let names = sizing.asked.iter().map(|asked| asked.name.chars().count()).max().unwrap_or(0);
@@ -155,7 +155,7 @@ fn said(sizing: &Sizing<'_>, at: &InputPoint) -> String {
     text
 }
 
-/// What fills up, the first first.
+/// Lists the resources in the order in which they run out.
 fn limits(plan: &Plan) -> String {
     let rows = plan.limits.iter().map(|limit| {
         let carries = if limit.carries_subscribers.is_finite() {
@@ -174,7 +174,7 @@ fn limits(plan: &Plan) -> String {
     format!("\n{}", left_columns(&head, &rows.collect::<Vec<_>>()))
 }
 
-/// What each input changes.
+/// Lists the effect of each input.
 fn sensitivities(plan: &Plan) -> String {
     let changes =
         |input: &&Sensitivity| input.servers != 0 || input.impossible || input.busy_cores_percent.abs() >= 0.05;
@@ -194,7 +194,7 @@ fn sensitivities(plan: &Plan) -> String {
     format!("\n{}{others}", left_columns(&head, &rows.collect::<Vec<_>>()))
 }
 
-/// As [`columns`], with the first column at its left edge.
+/// Like [`columns`], with a left-aligned first column.
 fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
     let first = |row: &[String]| row.first().map_or(0, |cell| cell.chars().count());
     let width = rows.iter().map(|row| first(row)).chain([first(head)]).max().unwrap_or(0);
@@ -204,7 +204,7 @@ fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
     columns(&padded(head), &rows.iter().map(|row| padded(row)).collect::<Vec<_>>())
 }
 
-/// What a plan comes to; of none, only how its parts are called.
+/// Returns the results of a plan; without a plan, only their names.
 pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
     let of = |value: fn(&Plan) -> f64| plan.map(value);
     let missing = plan.map(|plan| plan.availability.unavailability);
@@ -263,7 +263,7 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
     ]
 }
 
-/// Nobody measures less than a microsecond.
+/// Formats a wait. Differences below a microsecond are not measurable.
 fn waits(seconds: f64) -> String {
     if seconds > 0.0 && seconds < 1e-6 { "under 1 µs".to_owned() } else { DisplayUnit::Micros.text(seconds) }
 }

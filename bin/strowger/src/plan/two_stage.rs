@@ -1,4 +1,4 @@
-//! `strowger plan two-stage`: what a cluster of two stages carries, and when a first stage is needed.
+//! `strowger plan two-stage`: capacity of a two-stage cluster, and when a first stage is needed.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,48 +13,50 @@ use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct TwoStageArguments {
-    /// n, servers of the first stage; 0 for none
+    /// n, number of first-stage servers; 0 for none
     #[arg(long, value_name = "N", value_parser = counts_or_none, allow_hyphen_values = true)]
     first: Option<Numbers>,
-    /// C_s, what one of them forwards
+    /// C_s, forwarding capacity of one of them
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     first_capacity: Option<Numbers>,
-    /// m, servers of the second stage [default: one for each share]
+    /// m, number of second-stage servers [default: one per share]
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     second: Option<Numbers>,
-    /// C_p, what one of them serves; with --requests, of requests
+    /// C_p, capacity of one of them; with --requests, in requests
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     second_capacity: Numbers,
-    /// f, which part of the load the hash gives to each server of the second stage, as 0.4,0.3,0.3 [default: equal parts]
+    /// f, share of the load that the hash assigns to each second-stage server, such as 0.4,0.3,0.3 [default: equal
+    /// shares]
     #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share)]
     shares: Vec<f64>,
-    /// f_s, the share of calls that the second stage keeps with transactions; --second-capacity is then without
+    /// f_s, share of calls that the second stage forwards statefully; --second-capacity is then the stateless
+    /// capacity
     #[arg(long, value_name = "SHARE", value_parser = shares, requires = "stateful_capacity", allow_hyphen_values = true)]
     stateful: Option<Numbers>,
-    /// C', what a server of the second stage serves when it keeps all calls with transactions
+    /// C', capacity of a second-stage server if it forwards all calls statefully
     #[arg(long, value_name = "RATE", value_parser = rates, requires = "stateful", allow_hyphen_values = true)]
     stateful_capacity: Option<Numbers>,
-    /// The load; the throughput at it is told
+    /// Offered load; its throughput is computed
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     load: Option<Numbers>,
-    /// Instead: λ_P, requests a second to be served (INVITE, MESSAGE, …); asks how many of each stage that takes
+    /// Instead: λ_P, requests per second to serve (INVITE, MESSAGE, …); computes the number of servers in each stage
     #[arg(long, value_name = "RATE", value_parser = rates_or_none, help_heading = "How many are needed",
         conflicts_with_all = ["first", "second", "shares", "stateful", "load"],
         allow_hyphen_values = true)]
     requests: Option<Numbers>,
-    /// λ_R, REGISTERs a second
+    /// λ_R, REGISTERs per second
     #[arg(long, value_name = "RATE", value_parser = rates_or_none, default_value = "0", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     registers: Numbers,
-    /// μ_r, the REGISTERs that a server of the second stage serves
+    /// μ_r, REGISTER capacity of a second-stage server
     #[arg(long, value_name = "RATE", value_parser = rates, requires = "requests", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     register_capacity: Option<Numbers>,
-    /// The share of a server's time that may be used
+    /// Maximum utilization of a server
     #[arg(long, value_name = "SHARE", value_parser = shares, default_value = "70%", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     utilization: Numbers,
-    /// The busiest cluster's load, of the mean cluster's
+    /// Load of the busiest cluster relative to the mean
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "1", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     skew: Numbers,
@@ -107,7 +109,7 @@ impl TwoStageArguments {
     }
 }
 
-/// n and m are given; what do they carry?
+/// Model of a cluster with given n and m.
 struct Cluster<'a> {
     arguments: &'a TwoStageArguments,
     first: &'a Numbers,
@@ -124,7 +126,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// What is full first, and what one more of it would bring.
+    /// Describes the bottleneck and the gain of one more server there.
     fn says(&self, at: &InputPoint, cluster: &TwoStage) -> Result<Vec<String>, PlanError> {
         let points = cluster.break_points();
         let mut says = vec![format!(
@@ -261,7 +263,7 @@ impl Model for Cluster<'_> {
         let mut points = vec![(0.0, 0.0)];
         points.extend(pairs.into_iter().flatten().filter_map(|pair| Some((number(pair, 0)?, number(pair, 1)?))));
         let Some((last, top)) = points.last().copied() else { return Vec::new() };
-        // Beyond the last one it is level.
+        // Beyond the last point the curve is flat.
         points.push((1.25 * last, top));
         let ideal = vec![(0.0, 0.0), (1.25 * last, 1.25 * last)];
         vec![Chart {
@@ -288,7 +290,7 @@ fn point_text(point: &BreakPoint) -> String {
     )
 }
 
-/// The load is given; how many does it take?
+/// Model that computes n and m for a given load.
 struct RequiredStages<'a> {
     arguments: &'a TwoStageArguments,
     requests: &'a Numbers,

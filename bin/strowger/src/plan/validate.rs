@@ -1,4 +1,4 @@
-//! `strowger plan validate`: what the models predict beside what was measured.
+//! `strowger plan validate`: compares predictions of the models with measurements.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,16 +20,17 @@ use crate::table;
 pub(crate) struct ValidateArguments {
     #[command(flatten)]
     measured: MeasuredArguments,
-    /// What plan fit wrote, of other measurements than these
+    /// Output of plan fit, from other measurements than these
     #[arg(long, value_name = "FILE")]
     profile: PathBuf,
-    /// Exits with 1 where a wait (one thread, 30 to 80 % load) misses by more than 15 % and 5us, or a rate of 1 % drops by more than 10 %
+    /// Exits with 1 if a wait (one thread, 30 to 80 % load) deviates by more than 15 % and 5us, or a rate of 1 %
+    /// drops by more than 10 %
     #[arg(long)]
     strict: bool,
     /// Prints JSON
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Draws waits, drops, and ρ beside the processors kept busy: FILE.svg or FILE.html
+    /// Draws waits, drops, and ρ compared with the number of busy processors: FILE.svg or FILE.html
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -64,7 +65,7 @@ fn shown(value: Option<f64>, show: DisplayUnit) -> String {
     value.map_or_else(|| "–".to_owned(), |value| show.text(value))
 }
 
-/// By how much a prediction is off.
+/// Formats the error of a prediction.
 fn error(pair: &Pair) -> String {
     pair.error().map_or_else(|| "–".to_owned(), |error| format!("{:+.1} %", 100.0 * error))
 }
@@ -212,7 +213,7 @@ fn charts(found: &Validation) -> Vec<Chart> {
     ]
 }
 
-/// A line of the model and the points that were measured, for each number of threads.
+/// Returns a line of the model and the measured points for each number of threads.
 fn chart(found: &Validation, title: &str, y: DisplayUnit, of: fn(&Row) -> Pair, threads: &[u32]) -> Chart {
     let points = |servers: u32, part: fn(&Pair) -> Option<f64>| -> Vec<(f64, f64)> {
         let own = found.rows.iter().filter(|row| row.servers == servers);

@@ -1,4 +1,4 @@
-//! `strowger watch`: the zone of the DNS names the servers that are alive.
+//! `strowger watch`: maintains a DNS zone that names the servers that are alive.
 
 mod plan;
 mod report;
@@ -14,10 +14,10 @@ use crate::log;
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArguments {
-    /// Ends when all servers are known and the zone says of them what it should
+    /// Exits once the state of all servers is known and the zone matches it
     #[arg(long)]
     once: bool,
-    /// Prints a line of JSON for each event, and logs none of them
+    /// Prints one line of JSON per event instead of logging it
     #[arg(long)]
     json: bool,
 }
@@ -43,7 +43,7 @@ fn read_key(watch: &Watch) -> Result<TsigKey, String> {
     TsigKey::parse(&text).map_err(|why| format!("{shown}: {why}"))
 }
 
-/// Keeps the zone until something ends it.
+/// Maintains the zone until a signal or an error ends it.
 fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) -> Result<(), Failure> {
     let until = if arguments.once { StopWhen::Settled } else { StopWhen::Stopped };
     let mut failed = None;
@@ -66,8 +66,8 @@ fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) 
     let is_reached = is_reached.map_err(|error| Failure::No(format!("this machine cannot watch: {error}")))?;
     match failed {
         Some(failure) => Err(failure),
-        None if !is_reached => Err(Failure::No("watching has ended by a fault of the program".to_owned())),
-        None if is_last_kept => Err(Failure::No("of some records no server is alive, and they stay".to_owned())),
+        None if !is_reached => Err(Failure::No("the watcher ended because of an internal error".to_owned())),
+        None if is_last_kept => Err(Failure::No("some records have no live server; they stay in the zone".to_owned())),
         None => Ok(()),
     }
 }

@@ -1,13 +1,13 @@
-//! Five bits a character (the alphabet of RFC 4648 §7, in lower case), eight characters at a time.
+//! Base32 with the alphabet of RFC 4648 §7 in lower case, eight characters at a time.
 
 use crate::hex::every;
 
-/// What a letter stands further up than a digit would.
+/// Offset of a letter above the digit range.
 const UP: u64 = (b'a' - 10 - b'0') as u64;
 
-/// The lowest 40 bits of a number.
+/// Encodes the lowest 40 bits of a number.
 pub(crate) fn encode(number: u64) -> [u8; 8] {
-    // In halves of 20 bits, then of 10, then of 5: each in a byte of its own.
+    // Split into 20-bit, 10-bit and finally 5-bit parts, each in its own byte.
     let parts = number & 0xf_ffff | (number >> 20 & 0xf_ffff) << 32;
     let parts = parts & 0x0000_03ff_0000_03ff | (parts & 0x000f_fc00_000f_fc00) << 6;
     let parts = parts & 0x001f_001f_001f_001f | (parts & 0x03e0_03e0_03e0_03e0) << 3;
@@ -16,7 +16,7 @@ pub(crate) fn encode(number: u64) -> [u8; 8] {
     parts.wrapping_add(every(b'0')).wrapping_add(letters.wrapping_mul(UP)).to_be_bytes()
 }
 
-/// The number; `None` where [`encode`] did not write the text.
+/// Decodes a number; `None` if [`encode`] did not write the text.
 pub(crate) fn decode(text: [u8; 8]) -> Option<u64> {
     let bytes = u64::from_be_bytes(text);
     let letters = bytes >> 6 & every(1);

@@ -1,8 +1,8 @@
-//! Digest access authentication for a SIP server: challenges, nonces that need no memory, and the judging of credentials
-//! (RFC 3261 §22, RFC 7616, RFC 8760), with the client's half for who answers challenges.
+//! Digest authentication for a SIP server: challenges, stateless nonces and verification of credentials (RFC 3261
+//! §22, RFC 7616, RFC 8760), and the client's half for responding to challenges.
 //!
-//! A nonce says when and where it was issued and carries a seal, so a challenge costs no memory. Only credentials that are
-//! right are remembered, in [`NonceWindows`], so that none is accepted twice.
+//! A nonce encodes when and by whom it was issued and carries a seal, so a challenge needs no memory. Only valid
+//! credentials are recorded, in [`NonceWindows`], so that none is accepted twice.
 
 #![forbid(unsafe_code)]
 #![deny(

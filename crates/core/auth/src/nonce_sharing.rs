@@ -1,12 +1,14 @@
-//! Nonces that several servers ("members") share: a challenge of one may be answered at another, and no answer counts twice.
+//! Nonces shared by several servers ("members"): a client may respond to one member's challenge at another, and no
+//! response is accepted twice.
 //!
-//! A nonce's seal has the life of the process that issued it, which follows from the common key, the member and its time of start. So each
-//! member tells whose a nonce is. Who issued one decides: a member that accepts another one's nonce tells it so, and each tells all others
-//! which counts of its own nonces were used. It does so in [numbered messages](NonceWindows::poll_uses), twice a second at least.
+//! The seal of a nonce includes the incarnation of the issuing process, which follows from the common key, the member
+//! and its start time, so each member can tell who issued a nonce. The issuer is authoritative: a member that accepts
+//! another's nonce reports the use to it, and each member reports to all others which counts of its own nonces were
+//! used. These reports are [numbered messages](NonceWindows::poll_uses), sent at least twice a second.
 //!
-//! A member accepts another one's nonce only while it hears all of what that one says, and that one confirms what it is told. What was used before
-//! a member heard the first message, or while it missed one, it cannot know: nonces of that time it does not accept, its own neither where it
-//! missed one.
+//! A member accepts another's nonces only while it receives all messages of the issuer and the issuer confirms its
+//! reports. It cannot know which nonces were used before the first message it received, or while it missed one. It
+//! does not accept nonces of such a period; after a missed message this includes its own.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,38 +20,38 @@ use strowger_foundation::{KeyRing, TagKey, Timestamp};
 use crate::nonce::NonceId;
 use crate::window::{NonceWindows, is_aged};
 
-/// How often a member says something, whether there is anything to say or not.
+/// Largest interval between messages of a member, even if there is nothing to report.
 pub const USES_INTERVAL: Duration = Duration::from_millis(500);
-/// Who has not been heard, or has not confirmed what it was told, for so long may know what this member does not.
+/// After this time without a message or a confirmation, another member may know uses that this one does not.
 const FRESH_FOR: Duration = Duration::from_secs(2);
-/// Uses of one message.
+/// Largest number of uses in a message.
 const USES_AT_ONCE: usize = 256;
-/// Uses that wait to be told. Beyond that the others are made to notice that they miss some.
+/// Largest number of uses waiting to be sent. Beyond it, the other members are made to notice a gap.
 const MAX_USES: usize = 65_536;
-/// Members whose nonces are accepted.
+/// Largest number of members whose nonces are accepted.
 const MAX_OTHERS: usize = 32;
-/// Groups by which a nonce may be ahead of its time: as many as eight windows have, a minute.
+/// Number of groups by which a nonce may be ahead of its time: those of eight windows, about a minute.
 const MAX_AHEAD: u64 = 64;
-/// What no [record](NonceWindows::handle_uses) of something else begins with.
+/// First byte of a message; no other [record](NonceWindows::handle_uses) starts with it.
 const KIND: u8 = b'N';
 
 /// A process that issues nonces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Issuer {
-    /// Which member.
+    /// The member.
     pub member: u16,
-    /// When its clock stood at [`Timestamp::ZERO`], in milliseconds since 1970.
+    /// Time at which its clock was [`Timestamp::ZERO`], in ms since 1970.
     pub clock_origin_ms: u64,
 }
 
 impl Issuer {
-    /// What sets its nonces apart from those of other processes.
+    /// Returns a value that distinguishes its nonces from those of other processes.
     fn incarnation(self, key: &TagKey) -> u64 {
         key.derive("nonce-life").hash64(&[&self.member.to_be_bytes(), &self.clock_origin_ms.to_be_bytes()])
     }
 }
 
-/// A count of a nonce that was used, or all of them where there is none.
+/// A used count of a nonce, or all counts if `nc` is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NonceUse {
     issuer: Issuer,
@@ -61,13 +63,13 @@ struct NonceUse {
 struct PeerIssuer {
     issuer: Issuer,
     windows: NonceWindows,
-    /// The number of its next message.
+    /// Number of its next message.
     next_number: u64,
-    /// Of nonces up to this group not all uses are known.
+    /// Last group of its nonces for which not all uses are known.
     unknown_until: Option<u64>,
-    /// When it was last heard.
+    /// Time of its last message.
     last_received: Timestamp,
-    /// When it was told what it has confirmed last.
+    /// Time of the last report that it has confirmed.
     last_confirmed: Option<Timestamp>,
 }
 
@@ -79,13 +81,14 @@ struct PendingUses {
     last: Option<Timestamp>,
 }
 
-/// What a process shares with others.
+/// State that a process shares with other members.
 pub(crate) struct NonceSharing {
     own: Issuer,
     key: TagKey,
     pending: Mutex<PendingUses>,
     peers: RwLock<Vec<PeerIssuer>>,
-    /// Of own nonces before this group others may have accepted some, and not have been able to say so.
+    /// First group of own nonces with all uses known. Other members may have accepted earlier ones without being able
+    /// to report it.
     unknown_before: AtomicU64,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -102,24 +105,25 @@ impl NonceSharing {
         id.group() >= self.unknown_before.load(Ordering::Relaxed)
     }
 
-    /// A new nonce, whose uses are all known: else who is challenged would be challenged again and again. Only where something is missed all
-    /// the time it is not: it would be good for ever longer.
+    /// Issues a nonce from a group with all uses known; otherwise the client would be challenged repeatedly. The
+    /// group is at most [`MAX_AHEAD`] ahead, so that constant losses do not extend the lifetime of nonces without
+    /// limit.
     pub(crate) fn issue(&self, now: Timestamp, request: u64) -> NonceId {
         let new = NonceId::issue(now, request);
         let unknown_before = self.unknown_before.load(Ordering::Relaxed);
         new.not_before(unknown_before.min(new.group().saturating_add(MAX_AHEAD)))
     }
 
-    /// Something that another member has said is missing: it may have been that a nonce of this one was used.
+    /// Handles a missed message of another member: it may have reported the use of an own nonce.
     fn note_missing(&self, now: Timestamp) {
         let next = |before| Some(NonceId::issue(now, 0).not_before(before).group().saturating_add(1));
         let _ = self.unknown_before.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        // The others are to hear of it now.
+        // Inform the other members immediately.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).last = None;
         self.wake();
     }
 
-    /// A count of an own nonce was used.
+    /// Records the use of a count of an own nonce.
     pub(crate) fn note_use(&self, id: NonceId, nc: Option<u32>) {
         self.push(NonceUse { issuer: self.own, id, nc });
     }
@@ -142,15 +146,16 @@ impl NonceSharing {
     }
 }
 
-/// The time by another process's clock.
+/// Converts a time to the clock of another process.
 fn time_of(now: Timestamp, own: Issuer, other: Issuer) -> Timestamp {
     let wall_ms = own.clock_origin_ms.saturating_add(now.as_millis());
     Timestamp::from_millis(wall_ms.saturating_sub(other.clock_origin_ms))
 }
 
-/// Those of a process that shares them with others.
+/// Sharing with other members.
 impl NonceWindows {
-    /// Windows in `stripes` locks, whose nonces others may accept that have the same key. No other process may ever be the same `issuer`.
+    /// Creates windows with `stripes` locks whose nonces are accepted by members with the same key. `issuer` must be
+    /// unique among all processes.
     #[must_use]
     pub fn shared(stripes: usize, key: [u8; 16], issuer: Issuer) -> Self {
         let key = TagKey::new(key);
@@ -166,14 +171,15 @@ impl NonceWindows {
         windows.with_sharing(shared)
     }
 
-    /// Whom to call when there is something to tell; set once.
+    /// Sets the callback for when there is something to send. May be set once.
     pub fn on_use(&self, wake: impl Fn() + Send + Sync + 'static) {
         if let Some(shared) = self.nonce_sharing() {
             drop(shared.wake.set(Box::new(wake)));
         }
     }
 
-    /// The next message to all other members, where one is due. They take it by [`handle_uses`](Self::handle_uses), in this order.
+    /// Returns the next message for all other members, if one is due. They pass it to
+    /// [`handle_uses`](Self::handle_uses), in this order.
     #[must_use]
     pub fn poll_uses(&self, now: Timestamp) -> Option<Vec<u8>> {
         let shared = self.nonce_sharing()?;
@@ -183,7 +189,7 @@ impl NonceWindows {
             return None;
         }
         untold.last = Some(now);
-        // Whoever sees a gap knows that something is missing.
+        // The gap in the numbers tells the receivers that something is missing.
         let step = if core::mem::take(&mut untold.has_lost_uses) { 2 } else { 1 };
         untold.last_number = untold.last_number.saturating_add(step);
         let count = untold.uses.len().min(USES_AT_ONCE);
@@ -200,7 +206,7 @@ impl NonceWindows {
         Some(bytes)
     }
 
-    /// Takes a message of another member; `false` where it is something else.
+    /// Handles a message of another member; `false` if it is a different kind of record.
     pub fn handle_uses(&self, now: Timestamp, bytes: &[u8]) -> bool {
         let Some((&KIND, message)) = bytes.split_first() else { return false };
         if let Some(shared) = self.nonce_sharing()
@@ -211,7 +217,8 @@ impl NonceWindows {
         true
     }
 
-    /// A member, or each where there is none, has confirmed what was [polled](Self::poll_uses) until `sent`.
+    /// Records that a member, or every member if `None`, has confirmed what was [polled](Self::poll_uses) until
+    /// `sent`.
     pub fn confirm_uses(&self, member: Option<u16>, sent: Timestamp) {
         let Some(shared) = self.nonce_sharing() else { return };
         let mut others = shared.peers.write().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +236,7 @@ impl NonceWindows {
         }
         for used in &message.uses {
             if used.issuer == shared.own {
-                // The others hear it from who has issued it.
+                // The issuer forwards it to the other members.
                 if self.mark(used.id, used.nc) {
                     shared.push(*used);
                 }
@@ -239,7 +246,7 @@ impl NonceWindows {
         }
     }
 
-    /// Uses the count of a nonce that another member has issued; `false` where it was used before, or nobody can be sure.
+    /// Uses a count of another member's nonce; `false` if it was used before or that cannot be excluded.
     pub(crate) fn use_foreign(
         &self,
         now: Timestamp,
@@ -266,7 +273,7 @@ impl NonceWindows {
     }
 }
 
-/// Takes note of a message; `false` where it is of a process that is no more.
+/// Records a message; `false` if it is from a process that has been replaced.
 fn record_message(others: &mut Vec<PeerIssuer>, now: Timestamp, shared: &NonceSharing, message: &UsesMessage) -> bool {
     let UsesMessage { from, number, group, unknown_before, .. } = *message;
     let unknown = unknown_before.checked_sub(1);
@@ -287,7 +294,7 @@ fn record_message(others: &mut Vec<PeerIssuer>, now: Timestamp, shared: &NonceSh
             return false;
         }
         others.swap_remove(at);
-        // What its last words would have been nobody knows.
+        // The last messages of the replaced process may have been lost.
         shared.note_missing(now);
     }
     if others.len() >= MAX_OTHERS {
@@ -297,7 +304,7 @@ fn record_message(others: &mut Vec<PeerIssuer>, now: Timestamp, shared: &NonceSh
         issuer: from,
         windows: NonceWindows::new(STRIPES, from.incarnation(&shared.key)),
         next_number: number.saturating_add(1),
-        // The first message of a process follows none that could be missing.
+        // Nothing can be missing before the first message of a process.
         unknown_until: (number > 1).then_some(group).max(unknown),
         last_received: now,
         last_confirmed: None,
@@ -305,16 +312,16 @@ fn record_message(others: &mut Vec<PeerIssuer>, now: Timestamp, shared: &NonceSh
     true
 }
 
-/// Into how many parts the counts of another process's nonces are split.
+/// Number of stripes for the counts of another process's nonces.
 const STRIPES: usize = 16;
 
-/// A message as it was read.
+/// A parsed message.
 struct UsesMessage {
     from: Issuer,
     number: u64,
-    /// The group of its nonces when it was written.
+    /// Group of the sender's nonces at the time of writing.
     group: u64,
-    /// It does not know all uses of its nonces before this group.
+    /// First group of the sender's nonces with all uses known to it.
     unknown_before: u64,
     uses: Vec<NonceUse>,
 }

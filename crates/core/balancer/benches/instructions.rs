@@ -1,5 +1,5 @@
-//! Instructions of choosing one of eight targets, counted by callgrind as those of a shard are; see there for what it needs:
-//! `cargo bench -p strowger-balancer --bench instructions`.
+//! Instruction counts of selecting one of eight targets, measured by callgrind like those of a shard; see there for
+//! the requirements: `cargo bench -p strowger-balancer --bench instructions`.
 
 #![expect(
     missing_docs,
@@ -19,10 +19,10 @@ use strowger_balancer::{
 };
 use strowger_foundation::Timestamp;
 
-/// How often the work of a benchmark is done.
+/// Repetitions of the work in a benchmark.
 const TIMES: u64 = 1_000;
 
-/// Eight targets that are probed and have something to do.
+/// Eight probed targets under load.
 struct Pool {
     set: Set,
     order: MemberOrder,
@@ -54,7 +54,7 @@ fn nothing(_: usize) -> Advice {
     Advice::Neutral
 }
 
-/// Instructions of one at most.
+/// The limit, in instructions for one selection.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::default();
     callgrind.hard_limits([(EventKind::Ir, TIMES * instructions)]);
@@ -92,7 +92,7 @@ fn order(mut pool: Pool) -> (usize, Pool) {
     (chosen, pool)
 }
 
-// What an INVITE that is answered after ringing, and its call, cost in counting.
+// The cost of counting an INVITE answered after ringing, and its call.
 #[library_benchmark]
 #[bench::call(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(157))]
 fn count(pool: Pool) -> Pool {

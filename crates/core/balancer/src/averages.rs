@@ -1,4 +1,4 @@
-//! What is measured of a target: how soon it responds, and what its transactions cost it.
+//! Averages of a target: its response time and the cost of its transactions.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -7,7 +7,7 @@ use strowger_foundation::Timestamp;
 
 use crate::method::{BYE_WEIGHT, MethodClass};
 
-/// A moment in units of 1,024 ns, modulo 73 minutes: longer than any transaction waits for a response.
+/// A time in units of 1,024 ns, modulo 73 minutes: longer than any transaction waits for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoarseTime(u32);
 
@@ -18,7 +18,7 @@ impl CoarseTime {
     }
 }
 
-/// From when to when a request waited.
+/// The start and end of a request's wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub now: Timestamp,
@@ -26,47 +26,48 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// How long that is, in [ticks](TICK_NANOS); at least one, at most 4.6 minutes.
+    /// Returns the duration in [ticks](TICK_NANOS); at least one, at most 4.6 minutes.
     fn ticks(self) -> u32 {
         CoarseTime::of(self.now).0.wrapping_sub(self.begun.0).saturating_mul(16).max(1)
     }
 }
 
-/// Averages are kept in units of so many nanoseconds, so that those of a hundred microseconds still have three digits.
+/// Unit of averages, in ns; an average of a hundred microseconds still has three digits.
 const TICK_NANOS: u64 = 64;
 
-/// One in so many of a new response time goes into the average, as a power of two.
+/// Smoothing factor of response times: a new sample counts 1 in 2 to this power.
 const RESPONSE_SHIFT: u32 = 4;
-/// The same of costs, which change seldom.
+/// The same for costs, which change rarely.
 const COST_SHIFT: u32 = 5;
-/// An average that nothing has been added to for so long (milliseconds, a power of two) counts half, and so on: who once was slow
-/// is tried again.
+/// Half-life of an average without new samples, as a power of two in milliseconds, so that a target that once was
+/// slow is tried again.
 const HALVED_AFTER_MS_SHIFT: u32 = 12;
-/// Measured weights are kept between 1/16 and 16 BYE.
+/// Measured weights are limited to between 1/16 and 16 BYE.
 const MAX_RATIO: u64 = 16;
 
-/// The averages of one target. Two shards that write at the same moment lose one sample of two, which does no harm.
+/// The averages of one target. If two shards write at the same time, one sample is lost, which is harmless.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct TargetAverages {
-    /// Above, when it was last added to (milliseconds, modulo 2^32); below, the response time in ticks, zero where unknown.
+    /// Upper half: time of the last sample (milliseconds, modulo 2^32). Lower half: the response time in ticks, zero
+    /// if unknown.
     response: AtomicU64,
-    /// What a transaction of each method takes a target that has nothing else to do, in ticks; zero where unknown.
+    /// Duration of a transaction of each method at an otherwise idle target, in ticks; zero if unknown.
     costs: [AtomicU32; MethodClass::COUNT],
 }
 
 impl TargetAverages {
-    /// The average response time.
+    /// Returns the average response time.
     pub(crate) fn response_time(&self) -> Option<Duration> {
         let (_, ticks) = split(self.response.load(Ordering::Relaxed));
         (ticks != 0).then(|| Duration::from_nanos(u64::from(ticks) * TICK_NANOS))
     }
 
-    /// The response time that is to be expected now, in ticks.
+    /// Returns the response time currently expected, in ticks.
     #[inline]
     pub(crate) fn expected_ticks(&self, now: Timestamp) -> Option<u32> {
         let (at, ticks) = split(self.response.load(Ordering::Relaxed));
-        // Another worker's clock may have been read a little later.
+        // Another worker may have read its clock a little later.
         let age_ms = low_half(now.as_millis()).wrapping_sub(at).cast_signed().max(0);
         let halvings = age_ms.cast_unsigned() >> HALVED_AFTER_MS_SHIFT;
         (ticks != 0).then(|| ticks.checked_shr(halvings).unwrap_or(0).max(1))
@@ -76,7 +77,7 @@ impl TargetAverages {
         self.add(sample.now, sample.ticks());
     }
 
-    /// A request got no answer: it would have waited longer than it did, and longer than the others.
+    /// Handles a request without a response. Its response time would have exceeded both its wait and the average.
     pub(crate) fn handle_timeout(&self, now: Timestamp, begun: CoarseTime) {
         let (_, known) = split(self.response.load(Ordering::Relaxed));
         self.add(now, Sample { now, begun }.ticks().max(known));
@@ -88,14 +89,15 @@ impl TargetAverages {
         self.response.store(u64::from(low_half(now.as_millis())) << 32 | u64::from(new), Ordering::Relaxed);
     }
 
-    /// A transaction of `class` is done that was alone at the target.
+    /// Adds a finished transaction of `class` that was alone at the target.
     pub(crate) fn handle_cost(&self, sample: Sample, class: MethodClass) {
         if let Some(cost) = self.costs.get(class as usize) {
             cost.store(blend(cost.load(Ordering::Relaxed), sample.ticks(), COST_SHIFT), Ordering::Relaxed);
         }
     }
 
-    /// What a transaction of `class` costs relative to a BYE, or to OPTIONS where there was no BYE, in thousandths.
+    /// Returns the cost of a transaction of `class` relative to a BYE (or to OPTIONS if there was no BYE), in
+    /// thousandths.
     pub(crate) fn weight(&self, class: MethodClass) -> Option<u16> {
         let reference = self.cost(MethodClass::Bye).or_else(|| self.cost(MethodClass::Options))?;
         let thousandths = self.cost(class)? * u64::from(BYE_WEIGHT) / reference;
@@ -108,7 +110,7 @@ impl TargetAverages {
     }
 }
 
-/// A moving average with one value more, the 2^`shift`-th part of which counts; the first counts whole.
+/// Returns the moving average with one more value, which counts 1 in 2^`shift`; the first value counts fully.
 fn blend(old: u32, new: u32, shift: u32) -> u32 {
     if old == 0 {
         return new.max(1);

@@ -1,4 +1,4 @@
-//! Who of a set is there for a request.
+//! Eligibility of a set's members for a request.
 
 use crate::hash::mix;
 use crate::health::{DRAINING, FULL_SHARE};
@@ -7,17 +7,17 @@ use crate::rank::{AVOIDED, DEFERRED, ZERO_WEIGHT};
 use crate::selection::{Advice, Criterion, SelectionInput};
 use crate::set::{MAX_MEMBERS, MemberEntry, Set};
 
-/// Whether a request may go to a member.
+/// The eligibility of a member for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eligibility {
     Unavailable,
-    /// It has as many calls as it may have.
+    /// Has the maximum number of calls.
     Full,
     Avoided,
     InService,
-    /// In service since a short time ago.
+    /// In service, but in slow start.
     SlowStart,
-    /// It starts slowly, and this request is left to others if there are any.
+    /// In slow start, and this request goes to others if there are any.
     Deferred,
 }
 
@@ -34,12 +34,13 @@ impl Eligibility {
             Advice::Neutral if set.share(target, pick.now) < FULL_SHARE => Self::SlowStart,
             Advice::Neutral => Self::InService,
             Advice::Avoid if !is_full => Self::Avoided,
-            // Nor is who is full a last resort.
+            // A full member is no last resort either.
             Advice::Avoid | Advice::Exclude => Self::Unavailable,
         }
     }
 
-    /// Of one that is kept out: by the operator, or for answering no probe, which may be no reason.
+    /// Returns the eligibility of an excluded member: disabled, drained or down. A member that only fails its probes
+    /// may still be a last resort.
     #[cold]
     fn of_excluded(set: &Set, pick: &SelectionInput<'_>, at: usize, part: &MemberEntry) -> Self {
         let target = &part.target;
@@ -49,25 +50,25 @@ impl Eligibility {
     }
 }
 
-/// Who is there, asked once for each request: others count at the same time.
+/// The eligibility of all members, determined once per request, because other threads change the counts meanwhile.
 pub(crate) struct EligibilityTable<'a> {
     eligibilities: &'a mut [Eligibility; MAX_MEMBERS],
-    /// Nobody is in service, so those who are avoided are chosen from.
+    /// Set if no member is in service, so that avoided members are selected from.
     is_last_resort: bool,
-    /// The lowest tier of those who are chosen from that weigh anything, or where it would be.
+    /// The lowest tier of the eligible members, without the zero-weight flag.
     first_tier: u32,
-    /// Those who start slowly have drawn lots for the request.
+    /// Set if members in slow start have taken part in a draw for the request.
     pub has_slow_start_draw: bool,
-    /// Whether who is full keeps its place: calls that end should move no keys.
+    /// Whether full members keep their positions: the end of a call must not move keys.
     keeps_full: bool,
-    /// Where they are shared out or gone round: places, of those of that tier.
+    /// Number of positions in the first tier, for modulo and round-robin policies.
     pub places: u64,
-    /// Where it counts: the shortest response time that is expected of anybody, in ticks.
+    /// The shortest expected response time of any member, in ticks, for policies that use it.
     pub fastest: u32,
 }
 
 impl<'a> EligibilityTable<'a> {
-    /// With room for everybody.
+    /// Creates a table with room for all members.
     pub(crate) fn new(standings: &'a mut [Eligibility; MAX_MEMBERS]) -> Self {
         let (is_last_resort, has_lots, keeps_full) = (false, false, false);
         Self {
@@ -81,7 +82,7 @@ impl<'a> EligibilityTable<'a> {
         }
     }
 
-    /// The members', in their order, and then nobody's.
+    /// Returns the eligibilities in the order of the members; entries beyond them are unused.
     #[inline]
     pub(crate) fn eligibilities(&self) -> &[Eligibility; MAX_MEMBERS] {
         self.eligibilities
@@ -106,7 +107,7 @@ impl<'a> EligibilityTable<'a> {
         let first = if self.is_last_resort { first_avoided } else { first_in_service };
         self.first_tier = first & !ZERO_WEIGHT;
         self.keeps_full = set.config().policy.is_by_key();
-        // Where all start nobody stands back.
+        // If all are in slow start, none is deferred.
         self.has_slow_start_draw = starting != 0 && starting != in_service;
         if self.has_slow_start_draw {
             self.defer_slow_starters(set, pick, basis);
@@ -118,13 +119,13 @@ impl<'a> EligibilityTable<'a> {
         }
     }
 
-    /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
-    /// Policies that go by load would give it everything, since it has nothing to do; so there one lot is drawn for all, and each
-    /// gets what its weight and its share are of all weights and shares, and no more. Of two candidates its own is what it is the
-    /// first for.
+    /// Defers some of the members in slow start, by a random draw. Under hash policies each keeps its share of the
+    /// requests that would be its own. A load policy would give it everything, because it is idle; so one draw is
+    /// made for all members, and each member in slow start gets what its weight and share are of the total, and no
+    /// more. With two candidates, its own requests are those for which it is the first.
     fn defer_slow_starters(&mut self, set: &Set, pick: &SelectionInput<'_>, basis: &Criterion) {
         let is_by_load = matches!(basis, Criterion::Load(_));
-        // Where on a line on which all parts lie one behind the other. Those that do not start are behind its end, together.
+        // A position on a line of all weights. The members not in slow start share the end of the line.
         let at = if is_by_load { (draw(pick.random) * self.total_weight(set, pick)) >> DRAW_BITS } else { 0 };
         let mut before = 0;
         for (part, standing) in set.entries.iter().zip(self.eligibilities.iter_mut()) {
@@ -138,7 +139,7 @@ impl<'a> EligibilityTable<'a> {
                 (from..before).contains(&at)
             } else {
                 let number = match *basis {
-                    // The same keys each time, and ever more of them.
+                    // The same keys each time, and increasingly many of them.
                     Criterion::Rendezvous(hash)
                     | Criterion::Candidates(hash)
                     | Criterion::Modulo(hash)
@@ -153,7 +154,7 @@ impl<'a> EligibilityTable<'a> {
         }
     }
 
-    /// What those in service of the first tier weigh together, each by its share.
+    /// Returns the total weight of the first tier's members in service, each scaled by its share.
     fn total_weight(&self, set: &Set, pick: &SelectionInput<'_>) -> u64 {
         let parts = set.entries.iter().zip(self.eligibilities.iter()).filter(|(part, _)| part.tier == self.first_tier);
         let weights = parts.map(|(part, standing)| match standing {
@@ -176,8 +177,8 @@ impl<'a> EligibilityTable<'a> {
         self.fastest = ticks.min().unwrap_or(u32::MAX);
     }
 
-    /// What makes a member come after those of its tier, as a mark of a tier: zero where nothing does. `None` where it may not be
-    /// chosen.
+    /// Returns the tier flag that puts a member after others of its tier, zero for none; `None` if it must not be
+    /// selected.
     #[inline]
     pub(crate) fn tier_offset(&self, standing: Eligibility) -> Option<u32> {
         match standing {
@@ -200,7 +201,7 @@ impl<'a> EligibilityTable<'a> {
     }
 }
 
-/// Bits of a lot. All weights by their shares have 34 at most.
+/// Bits of a draw. The sum of all weights times shares has at most 34 bits.
 const DRAW_BITS: u32 = 24;
 
 fn draw(number: u64) -> u64 {

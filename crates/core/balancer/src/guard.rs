@@ -1,4 +1,4 @@
-//! What exists of a target's load: a token for each transaction and each call. To drop one is to uncount it.
+//! Guards of a target's load: one for each transaction and each call. Dropping one decrements the count.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use crate::averages::{CoarseTime, Sample};
 use crate::method::MethodClass;
 use crate::target::Target;
 
-/// A transaction in progress at a target. Dropped, it is over.
+/// A transaction in progress at a target, which ends when the guard is dropped.
 #[derive(Debug)]
-#[must_use = "to drop it is to end the transaction"]
+#[must_use = "dropping it ends the transaction"]
 pub struct RequestGuard {
     target: Arc<Target>,
     begun: CoarseTime,
-    /// What of its work is still counted.
+    /// The part of its work that still counts.
     work: u16,
     class: MethodClass,
     stage: Stage,
 }
 
-/// What has been heard of a transaction.
+/// The measurement state of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing. It began when the target had nothing else to do, so it will show what its method costs.
+    /// No response yet. It began when the target was idle, so it measures the cost of its method.
     IdleStart,
-    /// Nothing. It began beside others.
+    /// No response yet. It began when the target had other work.
     BusyStart,
-    /// A 100 (Trying), where it began alone.
+    /// Got a 100 (Trying) after it began at an idle target.
     IdleStartTrying,
-    /// All that is to be measured.
+    /// Everything is measured.
     Measured,
 }
 
@@ -39,14 +39,15 @@ impl RequestGuard {
         Self { target, begun: CoarseTime::of(now), work, class, stage }
     }
 
-    /// Where it is.
+    /// Returns its target.
     #[must_use]
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }
 
-    /// A provisional response came (RFC 3261 §21.1). The first one feeds the response time. With one that is not 100 the target
-    /// has done its work and waits for a person to answer, so the work counts no more, though the transaction does.
+    /// Handles a provisional response (RFC 3261 §21.1). The first one adds to the response time. At a response other
+    /// than 100 the target has done its work and waits for a person to answer, so the work stops counting, while the
+    /// transaction still counts.
     pub fn handle_provisional(&mut self, now: Timestamp, status: u16) {
         if status == 100 {
             self.record_response(now, None);
@@ -61,13 +62,13 @@ impl RequestGuard {
         self.target.release_work(core::mem::take(&mut self.work));
     }
 
-    /// Over with a final response.
+    /// Ends it with a final response.
     pub fn handle_final(self, now: Timestamp) {
         self.record_response(now, Some(self.class));
     }
 
-    /// Over without one that counts: silence, an error of the network, or a 503. That took at least as long as it did, and
-    /// failing fast does not make a target fast.
+    /// Ends it with a timeout, a network error or a 503. Its duration is a lower bound of the response time, so
+    /// failing fast does not make a target look fast.
     pub fn handle_failure(self, now: Timestamp) {
         self.target.count_failure();
         if self.stage != Stage::Measured {
@@ -75,7 +76,7 @@ impl RequestGuard {
         }
     }
 
-    /// Takes the times that this response tells.
+    /// Adds the measurements of a response.
     fn record_response(&self, now: Timestamp, done: Option<MethodClass>) {
         self.target.record_response(now);
         let sample = Sample { now, begun: self.begun };
@@ -94,9 +95,9 @@ impl Drop for RequestGuard {
     }
 }
 
-/// A call in progress at a target. Dropped, it is over.
+/// A call in progress at a target, which ends when the guard is dropped.
 #[derive(Debug)]
-#[must_use = "to drop it is to end the call"]
+#[must_use = "dropping it ends the call"]
 pub struct CallGuard {
     target: Arc<Target>,
 }
@@ -106,7 +107,7 @@ impl CallGuard {
         Self { target }
     }
 
-    /// Where it is.
+    /// Returns its target.
     #[must_use]
     pub fn target(&self) -> &Arc<Target> {
         &self.target

@@ -1,4 +1,4 @@
-//! Whether a target is in service: what probes say of it, whether it is being drained, and how long it has been back.
+//! Health of a target: probe results, draining, and slow start.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,28 +7,28 @@ use core::time::Duration;
 
 use strowger_foundation::Timestamp;
 
-/// A whole share, in thousandths.
+/// The full share, in thousandths.
 pub const FULL_SHARE: u16 = 1_000;
-/// The share of a target that has just come back, in thousandths of what it weighs.
+/// The initial share of a target in slow start, in thousandths of its weight.
 pub const FIRST_SHARE: u16 = 100;
 
-/// How a target is asked whether it is there, by OPTIONS (RFC 3261 §11).
+/// The settings for probing a target by OPTIONS (RFC 3261 §11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// From one request to the next.
+    /// Interval between probes.
     pub interval: Duration,
-    /// How long an answer is waited for.
+    /// Timeout of a probe.
     pub timeout: Duration,
-    /// Failures in a row after which it is down; zero is taken for one.
+    /// Consecutive failures after which the target is down; zero counts as one.
     pub down: u8,
-    /// Successes in a row after which it is up again; zero is taken for one.
+    /// Consecutive successes after which it is up again; zero counts as one.
     pub up: u8,
-    /// The final responses that are successes.
+    /// Final responses that count as success.
     pub accept: Vec<StatusRange>,
 }
 
 impl Probe {
-    /// Whether a final response with this status is a success.
+    /// Returns whether a final response with this status is a success.
     #[must_use]
     pub fn accepts(&self, status: u16) -> bool {
         self.accept.iter().any(|range| range.contains(status))
@@ -36,8 +36,8 @@ impl Probe {
 }
 
 impl Default for Probe {
-    /// Every 5 s, 1 s each, down and up after two. Whatever is not the server's own failure is an answer of something that
-    /// works: many refuse OPTIONS with 404, 405 or 407 and serve calls.
+    /// Returns the default: every 5 s, timeout 1 s, down and up after two. Any status that is not the server's own
+    /// failure is a success, because many working servers refuse OPTIONS with 404, 405 or 407.
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(5),
@@ -49,30 +49,32 @@ impl Default for Probe {
     }
 }
 
-/// Status codes from `first` to `last`. Written as `404`, `2xx` or `400-499`.
+/// Status codes from `first` to `last`, written as `404`, `2xx` or `400-499`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatusRange {
-    /// The lowest.
+    /// The lowest code.
     pub first: u16,
-    /// The highest.
+    /// The highest code.
     pub last: u16,
 }
 
 impl StatusRange {
-    /// Whether `status` is one of them.
+    /// Returns whether `status` is in the range.
     #[must_use]
     pub const fn contains(self, status: u16) -> bool {
         self.first <= status && status <= self.last
     }
 }
 
-/// Not a final status code, a class of them, or a range. The operator's mistake.
+/// The error for text that is not a final status code, a class or a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadStatusRange;
 
 impl fmt::Display for BadStatusRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected a status code as \"404\", a class as \"2xx\" or a range as \"400-499\", from 200 to 699")
+        f.write_str(
+            "expected a status code like \"404\", a class like \"2xx\" or a range like \"400-499\", from 200 to 699",
+        )
     }
 }
 
@@ -113,29 +115,29 @@ impl fmt::Display for StatusRange {
     }
 }
 
-/// What probes found out.
+/// A change found by probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthChange {
-    /// It answers again.
+    /// The target answers again.
     Up,
-    /// It no longer does.
+    /// The target has stopped answering.
     Down,
 }
 
-/// What is known of a target's health. Read by every pick, written seldom.
+/// The health of a target. Read by every selection, rarely written.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// [`DOWN`], [`DRAINING`], and how many outcomes in a row have spoken against the former.
+    /// [`DOWN`], [`DRAINING`], and the number of consecutive outcomes that contradict the former.
     flags: AtomicU32,
     /// When probes last took it down, in nanoseconds.
     down_since: AtomicU64,
-    /// When it came back, in nanoseconds; zero where it has never been away.
+    /// When it came back, in nanoseconds; zero if it was never out.
     back_since: AtomicU64,
 }
 
-/// The mark of a target that is down.
+/// The flag of a target that is down.
 pub(crate) const DOWN: u32 = 1 << 31;
-/// The mark of a target that is being drained.
+/// The flag of a target that is being drained.
 pub(crate) const DRAINING: u32 = 1 << 30;
 
 impl Health {
@@ -143,7 +145,7 @@ impl Health {
         self.flags.fetch_or(DRAINING, Ordering::Relaxed);
     }
 
-    /// No longer drained; it has a [slow start](Self::share) as any that comes back.
+    /// Ends draining; starts a [slow start](Self::share), as after any absence.
     pub(crate) fn undrain(&self, now: Timestamp) {
         if self.flags.fetch_and(!DRAINING, Ordering::Relaxed) & DRAINING != 0 {
             self.handle_recovery(now);
@@ -160,7 +162,7 @@ impl Health {
         !self.has(DOWN)
     }
 
-    /// Whether it has any of the marks.
+    /// Returns whether any of the flags is set.
     #[inline]
     pub(crate) fn has(&self, marks: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & marks != 0
@@ -183,19 +185,19 @@ impl Health {
         }
     }
 
-    /// What probes said is known no more. Who was down may be so still, so it has a [slow start](Self::share).
+    /// Discards all probe results. A target that was down may still be down, so it gets a [slow start](Self::share).
     pub(crate) fn forget_probes(&self, now: Timestamp) {
         if self.flags.fetch_and(DRAINING, Ordering::Relaxed) & DOWN != 0 {
             self.handle_recovery(now);
         }
     }
 
-    /// Since when it is down, where it is.
+    /// Returns since when it is down; `None` if it is up.
     pub(crate) fn down_since(&self) -> Option<Timestamp> {
         (!self.is_up()).then(|| Timestamp::from_nanos(self.down_since.load(Ordering::Relaxed)))
     }
 
-    /// Since when it is back, where it has been away.
+    /// Returns since when it is back; `None` if it was never out.
     pub(crate) fn back_since(&self) -> Option<Timestamp> {
         Some(self.back_since.load(Ordering::Relaxed)).filter(|since| *since != 0).map(Timestamp::from_nanos)
     }
@@ -204,7 +206,8 @@ impl Health {
         self.back_since.store(now.as_nanos().max(1), Ordering::Relaxed);
     }
 
-    /// Its share of what it weighs, in thousandths: grows from [`FIRST_SHARE`] to [`WHOLE_SHARE`] within `slow_start`.
+    /// Returns its share of its weight, in thousandths; it grows from [`FIRST_SHARE`] to [`FULL_SHARE`] within
+    /// `slow_start`.
     #[inline]
     pub(crate) fn share(&self, now: Timestamp, slow_start: Duration) -> u16 {
         match self.back_since() {
@@ -216,11 +219,11 @@ impl Health {
 
 const FLAGS: u32 = DOWN | DRAINING;
 
-/// What is known after one more outcome.
+/// Returns the state after one more outcome.
 fn after(known: u32, is_good: bool, probe: &Probe) -> u32 {
     let is_down = known & DOWN != 0;
     if is_good != is_down {
-        // It agrees with what is known, so what spoke against it counts no more.
+        // It confirms the state, so earlier contradicting outcomes do not count.
         return known & FLAGS;
     }
     let (state, streak) = (known & FLAGS, (known & !FLAGS) + 1);

@@ -1,13 +1,13 @@
-//! Which of several targets a request goes to.
+//! Selection among several targets for a request.
 //!
-//! A [`Set`] is a list of targets under one name, with a [`Policy`]; [`Set::order`] says in which order a request tries them.
-//! What is counted of a [`Target`] are tokens, one for each transaction ([`Work`]) and each call ([`Seat`]) in progress, so a
-//! count is never anything but the number of what exists: it does not drift when messages are lost, when a shard is thrown
-//! away, or when the configuration is replaced around the same targets.
+//! A [`Set`] is a named list of targets with a [`Policy`]; [`Set::select`] returns the order in which a request tries
+//! them. A [`Target`]'s counts are the numbers of existing guards, one for each transaction ([`RequestGuard`]) and
+//! each call ([`CallGuard`]) in progress. So counts do not drift when messages are lost, when a shard is discarded,
+//! or when the configuration is replaced around the same targets.
 //!
-//! Nothing here knows SIP beyond the names of methods. Three policies are those of Jiang and others for clusters of SIP
-//! servers: call-join-shortest-queue, transaction-join-shortest-queue and transaction-least-work-left; the hashes are
-//! those that the papers compare them with.
+//! This crate knows no SIP beyond the names of methods. Three policies are those of Jiang and others for clusters of
+//! SIP servers: call-join-shortest-queue, transaction-join-shortest-queue and transaction-least-work-left; the hashes
+//! are those that the papers compare them with.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

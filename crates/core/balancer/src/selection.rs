@@ -1,4 +1,4 @@
-//! In which order a request tries the members of a set.
+//! Selection of a set's members for a request.
 
 use core::sync::atomic::Ordering;
 
@@ -11,39 +11,39 @@ use crate::policy::{Candidates, Policy};
 use crate::rank::{Rank, TopRanks, WORST};
 use crate::set::{MAX_MEMBERS, MemberEntry, STRIDE_BITS, Set};
 
-/// Members that one request tries, at most.
+/// Maximum number of members that one request tries.
 pub const MAX_TRIES: usize = 4;
 
-/// Indices into [`Set::members`], the first to be tried first.
+/// Indices into [`Set::members`] in the order in which they are tried.
 pub type MemberOrder = SmallVec<[usize; MAX_TRIES]>;
 
-/// What of a request a member is chosen by.
+/// The properties of a request that a selection uses.
 #[derive(Clone, Copy)]
 pub struct SelectionInput<'a> {
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// The Call-ID: by it candidates are named, and load policies decide between equal ones.
+    /// The Call-ID. It determines the two candidates and breaks ties of load policies.
     pub call_id: &'a [u8],
-    /// What the hash policies go by: the bytes of what [`SetConfig::key`](crate::SetConfig::key) names.
+    /// The key of hash policies: the bytes of what [`SetConfig::key`](crate::SetConfig::key) names.
     pub key: &'a [u8],
-    /// A number that is as good as random: for lots.
+    /// A pseudo-random number for draws.
     pub random: u64,
-    /// Whether it may begin a call, which takes a place of a target's capacity.
+    /// Whether it may begin a call, which uses a target's capacity.
     pub begins_call: bool,
-    /// Members that are wanted; no more than [`MAX_TRIES`] are given.
+    /// Maximum number of members wanted; at most [`MAX_TRIES`] are returned.
     pub limit: usize,
-    /// What passive detection says of a member.
+    /// The advice of passive failure detection on a member.
     pub advice: &'a dyn Fn(usize) -> Advice,
 }
 
-/// What passive detection says of a member.
+/// The advice of passive failure detection on a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing.
+    /// No objection.
     Neutral,
-    /// It failed lately: others are tried first.
+    /// It failed recently: try others first.
     Avoid,
-    /// It has said itself that it wants nothing for a time: it gets nothing, not even where there is nobody else.
+    /// It has asked for a pause: it gets nothing, even if no other member is left.
     Exclude,
 }
 
@@ -60,10 +60,9 @@ impl core::fmt::Debug for SelectionInput<'_> {
 }
 
 impl Set {
-    /// The members that a request tries, in this order; empty where nobody is in service. Members that are down, drained, disabled,
-    /// left alone or, for new calls, full are left out; those that are avoided come last. Spares come after all of lower priority
-    /// numbers.
-    /// Nothing is allocated.
+    /// Selects the members that a request tries, in order; empty if none is in service. Members that are down,
+    /// drained, disabled, excluded or, for new calls, full are left out; avoided ones come last. Spares come after
+    /// all members with lower priority numbers. Does not allocate.
     pub fn select(&self, pick: &SelectionInput<'_>, order: &mut MemberOrder) {
         order.clear();
         let basis = self.criterion(pick);
@@ -78,8 +77,8 @@ impl Set {
         }
     }
 
-    /// The two members that a consistent hash of the Call-ID names, whatever state they are in, but not disabled ones: the first is
-    /// that which is taken where both have as much to do. Where [two candidates](Candidates::Two) are chosen between and all members are in
+    /// Returns the two members that a consistent hash of the Call-ID selects, in whatever state, except disabled
+    /// ones; the first one is selected at equal load. With [two candidates](Candidates::Two) and all members in
     /// service, nearly all calls are at one of theirs.
     #[must_use]
     pub fn candidates(&self, call_id: &[u8]) -> [Option<usize>; 2] {
@@ -119,16 +118,17 @@ impl Set {
         }
     }
 
-    /// A member's place in the consistent hash; the lowest has it. Highest random weight (Thaler and Ravishankar, 1998): each
-    /// member has its own number for each key, so a key moves only when its member goes or a better one comes. Exponentially
-    /// distributed numbers over weights make the one that weighs twice as much twice as likely to be the lowest.
+    /// Returns a member's value in the consistent hash; the lowest wins. Highest random weight (Thaler and
+    /// Ravishankar, 1998): each member has its own number for each key, so a key moves only when its member leaves or
+    /// a better one joins. With exponentially distributed numbers divided by weights, a member of twice the weight is
+    /// twice as likely to be the lowest.
     #[inline]
     fn rendezvous(&self, hash: u64, part: &MemberEntry) -> u64 {
         let number = mix(hash ^ part.seed);
         if self.has_equal_weights { !number } else { exponential(number).saturating_mul(part.inverse) }
     }
 
-    /// What a member would have to do with one request more.
+    /// Returns the load of a member with one more request.
     #[inline]
     fn predicted_load(
         &self,
@@ -148,12 +148,14 @@ impl Set {
         PredictedLoad { load: relative(load.saturating_add(one)), increment: relative(one) }
     }
 
-    /// How long one request more would wait at a member, the shortest response time being [`FASTEST`]. How soon a target answers
-    /// who comes alone is its own, whatever it weighs; what waits there already counts the less the more it weighs.
+    /// Returns the wait of one more request at a member, relative to a shortest response time of [`MIN_WAIT`]. A
+    /// target's response time without load does not depend on its weight; requests already waiting count less the
+    /// higher the weight.
     #[inline]
     fn wait_at(&self, census: &EligibilityTable<'_>, pick: &SelectionInput<'_>, part: &MemberEntry) -> PredictedLoad {
         let target = &part.target;
-        // Who is not known yet is taken to be as fast as the fastest: so it becomes known, without getting all.
+        // A member without samples is assumed to be as fast as the fastest, so it gets measured without getting
+        // everything.
         let ticks = target.measures().expected_ticks(pick.now).unwrap_or(census.fastest);
         let slowness = u64::from(ticks) * MIN_WAIT / u64::from(census.fastest.max(1));
         let waiting = u64::from(target.load().transactions).saturating_mul(part.stride);
@@ -163,15 +165,15 @@ impl Set {
         }
     }
 
-    /// Whether what members have to do is compared no finer than by whole requests. One request is more to who weighs less, so
-    /// by the last digit the heaviest of those that are idle would always be the better one; where all weigh the same no such
-    /// digit is in the way.
+    /// Returns whether loads are compared only by whole requests. One request is a larger load at a lower weight, so
+    /// an exact comparison would always prefer the highest weight among idle members. With equal weights there is no
+    /// such difference.
     fn is_coarse(&self) -> bool {
         !self.has_equal_weights && self.config().policy != Policy::ResponseTime
     }
 
-    /// The member whose turn it was is due again a stride later, and so is who was due before and passed over. Two requests that
-    /// take a turn at the same moment may take the same one; it is then charged twice.
+    /// Charges the turn: the selected member, and any deferred member that was due before it, is due again a stride
+    /// later. Two simultaneous requests may take the same turn; it is then charged twice.
     fn take_turn(&self, census: &EligibilityTable<'_>, chosen: usize, time: u64) {
         let Some(part) = self.entries.get(chosen) else { return };
         let due = part.take_turn(time);
@@ -185,7 +187,7 @@ impl Set {
 }
 
 impl MemberEntry {
-    /// Gives when the turn was. Who was away takes none of those that it missed.
+    /// Returns when the turn was due. A member that was out does not catch up on missed turns.
     fn take_turn(&self, time: u64) -> u64 {
         let next = |due: u64| Some(due.max(time).saturating_add(self.stride));
         let (Ok(due) | Err(due)) = self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -193,25 +195,26 @@ impl MemberEntry {
     }
 }
 
-/// By what members are compared for one request.
+/// The criterion by which members are compared for one request.
 pub(crate) enum Criterion {
-    /// The consistent hash of this.
+    /// By consistent hash of this value.
     Rendezvous(u64),
-    /// As well, but [of the first two](Scan::choose_between) the one that has less to do.
+    /// The same, but [of the first two](Scan::choose_between) the less loaded one.
     Candidates(u64),
-    /// As they follow after the place that this number leaves as a remainder; by its hash for those who have none.
+    /// In order from the position that is this value modulo the number of positions; by its hash for members without
+    /// a position.
     Modulo(u64),
-    /// As they follow after the one that has the `start`-th range; by the hash for those who have none.
+    /// In order from the member with the `start`-th range; by the hash for members without a range.
     Range { start: u64, hash: u64 },
-    /// Whose turn is first, at this time.
+    /// By the earliest due turn, at this virtual time.
     VirtualTime(u64),
-    /// What they have to do; of those who are equal the consistent hash of this.
+    /// By load, with ties broken by the consistent hash of this value.
     Load(u64),
-    /// As they are listed.
+    /// In configuration order.
     ConfigOrder,
 }
 
-/// One request's look at all members.
+/// A scan of all members for one request.
 struct Scan<'a> {
     set: &'a Set,
     pick: &'a SelectionInput<'a>,
@@ -253,8 +256,8 @@ impl Scan<'_> {
         best
     }
 
-    /// The least that anybody of the first priority would have to do with the request. Who has less to do without it would begin
-    /// with it before anybody could be done: all those are equal.
+    /// Returns the lowest load in the first priority with the request included. Members whose current load is below
+    /// it count as equal: they would start the request before any other could finish it.
     fn level(&self) -> u64 {
         let parts = self.set.entries.iter().zip(self.census.eligibilities());
         let may_have_it = |(_, standing): &(&MemberEntry, &Eligibility)| self.census.tier_offset(**standing) == Some(0);
@@ -262,8 +265,8 @@ impl Scan<'_> {
         parts.filter(may_have_it).map(|(part, _)| (part.tier, burden(part))).min().map_or(0, |(_, load)| load)
     }
 
-    /// What decides between members that are equal: the Call-ID, with regard to what they weigh; so that where little is going on
-    /// another balancer does the same.
+    /// Returns the tie-breaker between equal members: by Call-ID and weights, so that at low load another balancer
+    /// selects the same.
     #[inline]
     fn tie(&self, part: &MemberEntry, standing: Eligibility) -> u64 {
         match self.basis {
@@ -276,14 +279,15 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether a member that starts slowly has drawn the request. It is then one of those that are its own, so that no second
-    /// draw is made among those who are equal.
+    /// Returns whether a member in slow start has won the draw. The request is then one of its own, so ties must not
+    /// trigger a second draw.
     #[inline]
     fn wins_draw(&self, standing: Eligibility) -> bool {
         standing == Eligibility::SlowStart && self.census.has_slow_start_draw
     }
 
-    /// How much speaks against a member, whose place is so many steps from where the request begins.
+    /// Returns the value by which a member is compared; lower is better. `place` is its number of steps from the
+    /// start position.
     #[inline]
     fn load(&self, at: usize, part: &MemberEntry, place: Option<u64>, level: u64) -> u64 {
         let by_hash = |hash| self.set.rendezvous(hash, part);
@@ -296,7 +300,7 @@ impl Scan<'_> {
             },
             Criterion::VirtualTime(time) => match place {
                 Some(_) => part.due.load(Ordering::Relaxed).max(time),
-                // Spares are in nobody's turn.
+                // Spares take no turns.
                 None => by_hash(self.pick.random),
             },
             Criterion::Load(_) => {
@@ -307,11 +311,11 @@ impl Scan<'_> {
         }
     }
 
-    /// Of the first two by the hash the one that has less to do comes first; or, where both have far more to do than the one that
-    /// has the least, that one. With that the choice between two keeps nine tenths of what a choice between all gains at
-    /// least (p99 at 80 % load: the tests' simulation asserts it, bench/BALANCER.md measured 98 %), and less than one call in five is
-    /// where its Call-ID does not say. Who starts slowly, and would have the
-    /// less to do each time, is chosen where it is the first, and not for what it has to do.
+    /// Puts the less loaded of the first two by hash first, or the least loaded member of all if both have far more
+    /// load. So the choice between two keeps at least nine tenths of the gain of a choice among all (p99 at 80 %
+    /// load: the simulation in the tests asserts it, bench/BALANCER.md measured 98 %), and fewer than one call in
+    /// five is at a member that its Call-ID does not select. A member in slow start, which would always be the less
+    /// loaded one, is selected if it is the first, not by its load.
     fn choose_between(&self, best: &mut TopRanks, least: Rank) {
         if self.census.has_slow_start_draw && !self.demote_slow_starters(best) {
             return;
@@ -330,7 +334,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Puts the next one that does not start slowly behind the first; `false` where there is none.
+    /// Moves the next member that is not in slow start right behind the first; returns `false` if there is none.
     fn demote_slow_starters(&self, best: &mut TopRanks) -> bool {
         let [first, others @ ..] = &mut best.0;
         let is_other = |rank: &Rank| rank.tier() == first.tier() && !self.is_in_slow_start(rank.at());
@@ -348,34 +352,34 @@ impl Scan<'_> {
     }
 }
 
-/// What a member has to do.
+/// The load of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct PredictedLoad {
-    /// With the request that is asked about, relative to what the member weighs.
+    /// The load with the request, relative to the member's weight.
     load: u64,
-    /// That request's part of it.
+    /// The request's part of it.
     increment: u64,
 }
 
 impl PredictedLoad {
-    /// Without that request.
+    /// Returns the load without the request.
     const fn before(self) -> u64 {
         self.load.saturating_sub(self.increment)
     }
 
-    /// More by one such request and a quarter.
+    /// Returns whether it is higher by more than one such request and a quarter.
     const fn is_far_above(self, least: u64) -> bool {
         self.load > least.saturating_add(least / 4).saturating_add(self.increment)
     }
 }
 
-/// The slowness of the fastest: response times that differ by less than a quarter of the shortest are not told apart, for it
-/// takes no more than chance to make that of an average.
+/// Wait of the fastest member. Response times that differ by less than a quarter of the shortest count as equal,
+/// because averages vary that much by chance.
 const MIN_WAIT: u64 = 4;
-/// Bits by which the tie of a member is made smaller that is to win it.
+/// Bits by which the tie-breaker of a member is reduced to make it win.
 const TIE_SHIFT: u32 = 20;
 
-/// How far `to` is after `from` on a circle of so many places.
+/// Returns the number of steps from `from` to `to` on a circle of `places` positions.
 const fn steps(from: u64, to: u64, places: u64) -> u64 {
     if to >= from { to - from } else { (to + places).saturating_sub(from) }
 }

@@ -1,31 +1,31 @@
-//! Weights by which clusters get the load that they should have, as far as weights can do that.
+//! Weights that give each cluster its intended share of the load, as closely as weights can.
 
 use crate::partition::{SLOTS, Slot, distance, seed};
 
-/// The mean of the weights that are found: fine enough for one part in a hundred.
+/// Mean of the computed weights: fine enough for one percent.
 const MEAN: f64 = 100.0;
-/// How often weights are corrected. Each step takes the error down to a fraction, until the next slot to move is larger than it.
+/// Number of corrections. Each reduces the error by a factor, until the next slot to move is larger than the error.
 const STEPS: usize = 24;
-/// By how much weights are changed one at a time.
+/// Steps by which single weights are changed.
 const STRIDES: [i16; 7] = [31, 19, 11, 7, 4, 2, 1];
-/// Choices of weights that are looked at in this way, at most: some milliseconds each where there are many clusters.
+/// Maximum number of weight combinations tried in this way; each takes a few milliseconds with many clusters.
 const MAX_TRIALS: usize = 400;
-/// How much of the error one step corrects; all of it would overshoot, since slots are not alike.
+/// Fraction of the error that one step corrects; a full correction would overshoot, because slots differ in load.
 const GAIN: f64 = 0.7;
 
-/// A cluster, as it is and as it should be.
+/// A cluster with its current weight and its intended share.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightedCluster<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its present weight. Who weighs nothing gets nothing.
+    /// Its current weight. Weight zero gets no load.
     pub weight: u16,
-    /// Its part of the load, in any unit: that of its members, for instance.
+    /// Its intended share of the load in any unit, for example the capacity of its members.
     pub share: f64,
 }
 
-/// Weights for `clusters` by which the load of each comes as near as possible to its part of all. `load` says what each slot is asked for;
-/// what one slot is asked for cannot be divided.
+/// Returns weights for `clusters` that bring the load of each as close as possible to its share. `load` returns the
+/// load of each slot; a slot cannot be divided.
 #[must_use]
 pub fn solve_weights(clusters: &[WeightedCluster<'_>], load: impl Fn(Slot) -> u64) -> Vec<u16> {
     let ground = Problem::new(clusters, load);
@@ -33,10 +33,10 @@ pub fn solve_weights(clusters: &[WeightedCluster<'_>], load: impl Fn(Slot) -> u6
     refine(&ground, best)
 }
 
-/// What is looked at for each choice of weights: computed once.
+/// The inputs for evaluating weights, computed once.
 struct Problem<'a> {
     clusters: &'a [WeightedCluster<'a>],
-    /// How far each slot is from each cluster, cluster by cluster.
+    /// Distance of each slot from each cluster, by cluster.
     distances: Vec<Vec<u64>>,
     loads: Vec<u64>,
 }
@@ -49,7 +49,7 @@ impl<'a> Problem<'a> {
         Self { clusters, distances: clusters.iter().map(distances).collect(), loads: slots().map(load).collect() }
     }
 
-    /// The load of each cluster.
+    /// Returns the load of each cluster.
     fn sums(&self, weights: &[u16]) -> Vec<u64> {
         let mut nearest = vec![(u64::MAX, 0_usize); SLOTS];
         for (at, (distances, weight)) in self.distances.iter().zip(weights).enumerate() {
@@ -67,7 +67,8 @@ impl<'a> Problem<'a> {
         sums
     }
 
-    /// The load of each cluster over what it should be; 1 for who gets nothing, and where there is no load.
+    /// Returns the load of each cluster relative to its share; 1 for clusters without a share, and if there is no
+    /// load.
     fn errors(&self, weights: &[u16]) -> Vec<f64> {
         let sums = self.sums(weights);
         let all: u64 = sums.iter().sum();
@@ -80,7 +81,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Takes weight from who has too much, in proportion.
+/// Corrects the weights by the error of each cluster, in proportion, and returns the best weights found.
 fn correct(ground: &Problem<'_>) -> Vec<u16> {
     let mut weights: Vec<f64> = ground.clusters.iter().map(|cluster| f64::from(cluster.weight)).collect();
     scale(&mut weights);
@@ -94,7 +95,7 @@ fn correct(ground: &Problem<'_>) -> Vec<u16> {
             (least, best) = (bad, tried);
         }
         for (weight, error) in weights.iter_mut().zip(&errors) {
-            // Who has nothing at all is not given all at once.
+            // A cluster without any load must not get everything at once.
             *weight *= error.max(0.25).powf(-GAIN);
         }
         scale(&mut weights);
@@ -102,7 +103,8 @@ fn correct(ground: &Problem<'_>) -> Vec<u16> {
     best
 }
 
-/// Tries more and less for each: where few users have most of the load, proportion says little.
+/// Tries higher and lower weights one by one, because proportional correction fails when few users cause most of the
+/// load.
 fn refine(ground: &Problem<'_>, mut best: Vec<u16>) -> Vec<u16> {
     let clusters = ground.clusters;
     let rounds = (3 * STRIDES.len()).min(MAX_TRIALS / (2 * clusters.len()).max(1));
@@ -124,7 +126,7 @@ fn refine(ground: &Problem<'_>, mut best: Vec<u16>) -> Vec<u16> {
     best
 }
 
-/// How far all are from what they should have; the farther one is, the more it counts.
+/// Returns the total error; larger errors count more.
 fn total_error(errors: &[f64]) -> f64 {
     errors.iter().map(|error| (error - 1.0).powi(4)).sum()
 }
@@ -171,7 +173,7 @@ mod tests {
         assert!(after.iter().all(|share| (share - 1.0 / 3.0).abs() < 0.01), "{weights:?}: {after:?}");
     }
 
-    /// A few users have most of the calls: the n-th one a share of 1/n.
+    /// A few users make most of the calls: the n-th has a share of 1/n.
     #[test]
     fn a_population_by_zipfs_law_is_evened_out() {
         let names = ["a", "b", "c", "d"];

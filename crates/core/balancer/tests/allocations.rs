@@ -1,4 +1,4 @@
-//! To choose a target allocates nothing, nor does what is counted of it.
+//! Selecting a target and counting its load allocate nothing.
 
 use strowger_allocations::{Counting, allocations};
 use strowger_balancer::{

@@ -1,4 +1,4 @@
-//! Calls as a shard tells of them, in virtual time.
+//! Calls as a shard reports them, in virtual time.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn calls() -> Calls {
     Calls::new(&TagKey::new([7; 16]), Limits::default())
 }
 
-/// A request; `from` and `to` are tags, empty for none.
+/// Builds a request; `from` and `to` are tags, empty for none.
 fn request(method: &str, call_id: &str, from: &str, to: &str, more: &str) -> String {
     message(&format!("{method} sip:bob@example.com;x=1 SIP/2.0"), method, call_id, from, to, more)
 }
@@ -204,11 +204,11 @@ fn a_session_timer_that_runs_out_ends_the_call_and_a_refresh_puts_it_off() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(0), key, "b", "Session-Expires: 600;refresher=uac\r\n");
-    // The callee refreshes; the answer has the last word.
+    // The callee refreshes; the interval in the response applies.
     calls.handle_refresh(at(300_000), &parse(&request("UPDATE", "c1", "b", "a", "x: 3600\r\n")));
     calls.handle_refresh(at(300_050), &parse(&response(200, "UPDATE", "b", "a", "x: 1200;refresher=uas\r\n")));
     let due = calls.poll_timeout().expect("armed").at;
-    // The wheel may want to be woken early; nothing ends before its time.
+    // The wheel may wake up early; no call ends before its time.
     let over = at(300_050 + 1_200_000) + SESSION_GRACE;
     assert!(due <= over);
     calls.handle_timeout(at(300_050 + 1_200_000));
@@ -289,7 +289,7 @@ fn a_full_table_counts_what_it_does_not_note_and_expires_in_portions() {
     calls.check_invariants();
 }
 
-/// Against a list of which calls there are, over a random history.
+/// Compares with a list of calls over a random history.
 #[test]
 fn the_table_agrees_with_a_plain_list() {
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;

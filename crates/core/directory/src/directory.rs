@@ -11,39 +11,39 @@ use strowger_foundation::map::{SeededState, seeded};
 use crate::User;
 use crate::gateway::{Gateway, Gateways};
 
-/// How many stripes a directory has. Making a version copies this many pointers, and the pointers of each touched
-/// stripe: at a million users about 256 and 4,000.
+/// Number of stripes of a directory. A new version copies this many pointers, and the pointers of each changed
+/// stripe: with a million users about 256 and 4,000.
 const STRIPES: usize = 256;
 
-/// One row that a store saw change.
+/// A changed row of a store.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DirectoryChange {
-    /// The user is new, or has another password or state.
+    /// A user is new, or has another password or state.
     PutUser(User),
-    /// There is no user at this address any more.
+    /// There is no user at this address anymore.
     RemoveUser(Box<[u8]>),
-    /// `alias` leads to `aor` from now on.
+    /// `alias` resolves to `aor`.
     PutAlias {
-        /// The canonical address that is looked up.
+        /// Canonical address that is looked up.
         alias: Box<[u8]>,
-        /// The canonical address of the user that it leads to.
+        /// Canonical address of the user it resolves to.
         aor: Box<[u8]>,
     },
-    /// The address is no alias any more.
+    /// The address is no alias anymore.
     RemoveAlias(Box<[u8]>),
-    /// These are all members of the set from now on; without any there is no such set.
+    /// Replaces all members of a set; an empty list removes the set.
     PutGateways {
-        /// The name of the set.
+        /// Name of the set.
         set: Box<[u8]>,
-        /// Its members, each URI once.
+        /// Members, each URI once.
         gateways: Vec<Gateway>,
     },
 }
 
-/// One immutable version of all users, aliases and gateways. Cloning one copies 256 pointers.
+/// An immutable version of all users, aliases and gateways. Cloning copies 256 pointers.
 ///
-/// Whoever lets go of a version last frees the stripes that no other version has; where a pause matters (a worker), let
-/// something slower hold the old version until the workers have the new one.
+/// Dropping the last reference frees the stripes that no other version shares. If a pause matters (in a worker), let
+/// a slower thread hold the old version until the workers have the new one.
 #[derive(Clone)]
 pub struct Directory {
     seed: SeededState,
@@ -54,8 +54,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The directory without rows. `seed` is drawn at random once a process, so that nobody can choose addresses that
-    /// fall into one slot.
+    /// Creates an empty directory. `seed` is drawn at random once per process, so that nobody can choose addresses
+    /// that collide.
     #[must_use]
     pub fn empty(seed: u64) -> Self {
         let stripe = Arc::new(Stripe::default());
@@ -63,7 +63,7 @@ impl Directory {
         Self { seed: seeded(seed), stripes, gateways: Gateways::default(), users: 0, aliases: 0 }
     }
 
-    /// The next version: this one with `changes` applied in their order. This one stays as it is.
+    /// Returns the next version: this one with `changes` applied in order. This version stays unchanged.
     #[must_use]
     pub fn with_changes(&self, changes: impl IntoIterator<Item = DirectoryChange>) -> Self {
         let mut next = self.clone();
@@ -73,16 +73,17 @@ impl Directory {
         next
     }
 
-    /// The user at the canonical address `aor`, which is not followed if it is an alias.
+    /// Returns the user at the canonical address `aor`. Does not follow aliases.
     #[must_use]
     pub fn user(&self, aor: &[u8]) -> Option<&User> {
         let hash = self.hash(aor);
         self.stripe(hash)?.users.find(hash, |user| *user.aor == *aor).map(|user| &**user)
     }
 
-    /// The address that the alias `aor` leads to, or `aor` itself where it is no alias.
+    /// Returns the address that the alias `aor` resolves to, or `aor` itself if it is no alias.
     ///
-    /// One level only, so no chain can loop; stores refuse an alias of an alias, and an alias of a user's own address.
+    /// Only one level is followed, so there are no loops. Stores refuse an alias of an alias, and an alias equal to a
+    /// user's own address.
     #[must_use]
     pub fn resolve<'a>(&'a self, aor: &'a [u8]) -> &'a [u8] {
         if self.aliases == 0 {
@@ -93,30 +94,30 @@ impl Directory {
         alias.map_or(aor, |alias| &alias.aor)
     }
 
-    /// Shows the address of each user, in no order.
+    /// Calls `visit` with the address of each user, in no particular order.
     pub fn for_each_user(&self, mut visit: impl FnMut(&[u8])) {
         self.stripes.iter().flat_map(|stripe| &stripe.users).for_each(|user| visit(&user.aor));
     }
 
-    /// How many users there are.
+    /// Returns the number of users.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users
     }
 
-    /// How many aliases there are.
+    /// Returns the number of aliases.
     #[must_use]
     pub fn aliases(&self) -> usize {
         self.aliases
     }
 
-    /// The sets of gateways.
+    /// Returns the gateway sets.
     #[must_use]
     pub fn gateways(&self) -> &Gateways {
         &self.gateways
     }
 
-    /// Panics unless each row is in its stripe, is there once, and is counted. Reads everything: for tests and the
+    /// Panics unless each row is in its stripe, exists once, and is counted. Reads everything: for tests and the
     /// simulator.
     pub fn check_invariants(&self) {
         self.gateways.check_invariants();
@@ -162,7 +163,7 @@ impl Directory {
                 debug_assert!(!removed || self.aliases > 0);
                 self.aliases -= usize::from(removed);
             }
-            // Sets are in no stripe.
+            // Gateway sets are not striped.
             DirectoryChange::PutGateways { set, gateways } => self.gateways.put(set, gateways),
         }
     }
@@ -206,7 +207,8 @@ impl fmt::Debug for DirectoryChange {
     }
 }
 
-/// Rows are behind pointers, so that the copy of a stripe costs a count each and shares the text.
+/// A stripe of rows. Rows are behind pointers, so copying a stripe costs one reference count each and shares the
+/// text.
 #[derive(Clone, Default)]
 struct Stripe {
     users: HashTable<Arc<User>>,
@@ -234,7 +236,7 @@ impl Keyed for Alias {
     }
 }
 
-/// Writes `row` over the one with its key; true if there was none.
+/// Inserts `row`, replacing the one with its key. Returns whether there was none.
 fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, row: Arc<T>) -> bool {
     match table.entry(hash, |other| other.key() == row.key(), |other| seed.hash_one(other.key())) {
         Entry::Occupied(mut occupied) => {
@@ -248,12 +250,13 @@ fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, r
     }
 }
 
-/// True if there was a row with this key.
+/// Removes the row with this key. Returns whether there was one.
 fn remove<T: Keyed>(table: &mut HashTable<Arc<T>>, hash: u64, key: &[u8]) -> bool {
     table.find_entry(hash, |row| row.key() == key).map(hashbrown::hash_table::OccupiedEntry::remove).is_ok()
 }
 
-/// A table within a stripe uses the lowest and the highest bits of the hash, so stripes are chosen by others.
+/// Returns the stripe of a hash. The table within a stripe uses the lowest and the highest bits, so the stripe uses
+/// others.
 fn stripe_index(hash: u64) -> usize {
     (hash >> 32) as usize % STRIPES
 }

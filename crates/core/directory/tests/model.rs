@@ -1,4 +1,4 @@
-//! The directory against the simplest model of it, over many versions.
+//! The directory against a simple model, over many versions.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use strowger_directory::{Directory, DirectoryChange, Gateway, Ha1s, User};
 
-/// Few addresses, so that changes meet; one with bytes that are no text.
+/// A few addresses, so that changes collide; one is not valid text.
 const ADDRESSES: [&[u8]; 8] = [
     b"alice@example.com",
     b"bob@example.com",

@@ -1,13 +1,13 @@
-//! Numbers as sixteen letters from `a` to `p`, one for each four bits: how what each message carries is written and read,
-//! eight letters at a time.
+//! Numbers as sixteen letters from `a` to `p`, four bits each, for values that are in every message. Processes eight
+//! letters at a time.
 
-/// The letters of a number.
+/// Number of letters.
 pub const LEN: usize = 16;
 
-/// Eight times the first letter.
+/// The first letter eight times.
 const FIRST: u64 = u64::from_be_bytes([b'a'; 8]);
 
-/// Writes a number.
+/// Encodes a number.
 #[inline]
 #[must_use]
 pub fn encode(number: u64) -> [u8; LEN] {
@@ -21,13 +21,13 @@ pub fn encode(number: u64) -> [u8; LEN] {
     text
 }
 
-/// Reads a number; `None` where [`encode`] did not write the text.
+/// Decodes a number; `None` if [`encode`] did not write the text.
 #[inline]
 #[must_use]
 pub fn decode(text: &[u8; LEN]) -> Option<u64> {
     let (mut number, mut wrong) = (0, 0);
     for letters in text.as_chunks::<8>().0 {
-        // Of the letters that are none the last one lends to nobody, so it is seen.
+        // The last invalid letter does not borrow, so an invalid letter is always detected.
         let spread = u64::from_be_bytes(*letters).wrapping_sub(FIRST);
         wrong |= spread & 0xf0f0_f0f0_f0f0_f0f0;
         let joined = (spread | spread >> 4) & 0x00ff_00ff_00ff_00ff;

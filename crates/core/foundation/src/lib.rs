@@ -1,6 +1,7 @@
-//! What every other crate stands on: time, ids, flows, keyed tags, seeded maps, tables, buffer pools and the timer wheel.
+//! The basis of every other crate: time, ids, flows, keyed tags, seeded maps, tables, buffer pools and the timer
+//! wheel.
 //!
-//! Nothing here reads a clock, a socket or entropy: monotonic time, wall time and seeds are values that the shell hands in.
+//! Nothing here reads a clock, a socket or entropy: the shell passes in monotonic time, wall time and seeds.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -29,11 +30,11 @@ pub use tag::{KeyRing, Seal, Tag, TagKey};
 pub use time::{Timestamp, WallTime};
 pub use wheel::{TimerId, TimerWheel};
 
-/// When a state machine next wants [`handle_timeout`](TimerWheel::poll_expired) to be called, and why.
+/// When a state machine next needs its [`handle_timeout`](TimerWheel::poll_expired), and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakeup {
-    /// The earliest moment at which there is something to do.
+    /// The earliest deadline.
     pub at: Timestamp,
-    /// What for; shown in traces and by the simulator.
+    /// The reason, for traces and the simulator.
     pub reason: &'static str,
 }

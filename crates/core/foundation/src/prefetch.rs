@@ -1,12 +1,12 @@
-//! Memory that will be needed soon, brought near beforehand.
+//! Prefetching of memory that is needed soon.
 
 use core::hint::black_box;
 
-/// What a processor fetches of the memory at once, in bytes; no harm is done where it is another number.
+/// Size of a cache line in bytes; a different actual size does no harm.
 pub const CACHE_LINE: usize = 64;
 
-/// Looks at `bytes`, or the first `most` of them, which will be needed soon: to look at those of several things at once
-/// takes hardly longer than at those of one.
+/// Prefetches `bytes`, at most the first `most` of them. Prefetching several items together takes hardly longer than
+/// one.
 #[inline(always)]
 pub fn prefetch(bytes: &[u8], most: usize) {
     black_box(bytes.iter().step_by(CACHE_LINE).take(most.div_ceil(CACHE_LINE)).fold(0, |seen, byte| seen ^ byte));

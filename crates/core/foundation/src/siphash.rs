@@ -1,13 +1,13 @@
-//! SipHash (Aumasson and Bernstein, 2012) over several short texts, word by word: they are neither joined nor buffered.
+//! SipHash (Aumasson and Bernstein, 2012) over several short texts, word by word, without joining or buffering them.
 
-/// SipHash with `BLOCK` rounds a word and `END` rounds at the end.
+/// SipHash with `BLOCK` rounds per word and `END` final rounds.
 pub(crate) struct SipHasher<const BLOCK: usize, const END: usize> {
     state: State,
-    /// The bytes that do not fill a word yet.
+    /// The bytes of an incomplete word.
     tail: u64,
-    /// How many bits those are; below 64.
+    /// Number of bits in `tail`; below 64.
     filled: u32,
-    /// Bytes so far.
+    /// Number of bytes hashed so far.
     length: u64,
 }
 
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl<const BLOCK: usize, const END: usize> SipHasher<BLOCK, END> {
-    /// For a hash of 64 bits.
+    /// Starts a 64-bit hash.
     #[inline]
     pub(crate) fn new64(key: &[u8; 16]) -> Self {
         let key = u128::from_le_bytes(*key);
@@ -34,7 +34,7 @@ impl<const BLOCK: usize, const END: usize> SipHasher<BLOCK, END> {
         Self { state, tail: 0, filled: 0, length: 0 }
     }
 
-    /// For a hash of 128 bits.
+    /// Starts a 128-bit hash.
     #[inline]
     pub(crate) fn new128(key: &[u8; 16]) -> Self {
         let mut sip = Self::new64(key);
@@ -90,15 +90,15 @@ impl<const BLOCK: usize, const END: usize> SipHasher<BLOCK, END> {
         u128::from(self.state.folded()) << 64 | u128::from(low)
     }
 
-    /// A whole word.
+    /// Adds a whole word.
     #[inline]
     fn push(&mut self, word: u64) {
         self.block(self.tail | word << self.filled);
-        // In two steps, for where nothing is left of the word all 64 bits go.
+        // Shifts in two steps: the total is 64 bits if the word leaves no remainder.
         self.tail = word >> 1 >> (63 - self.filled);
     }
 
-    /// Less than a word.
+    /// Adds less than a word.
     #[inline]
     fn push_bits(&mut self, word: u64, bits: u32) {
         let tail = self.tail | word << self.filled;
@@ -112,7 +112,7 @@ impl<const BLOCK: usize, const END: usize> SipHasher<BLOCK, END> {
         }
     }
 
-    /// The last word has the length in its highest byte.
+    /// Adds the last word, with the length in its highest byte.
     #[inline]
     fn end(&mut self) {
         self.block(self.tail | self.length << 56);

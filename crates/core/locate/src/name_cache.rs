@@ -1,4 +1,4 @@
-//! The names that are known: one cache for all shards.
+//! Cache of located names, shared by all shards.
 
 use core::hash::BuildHasher;
 use core::time::Duration;
@@ -10,35 +10,37 @@ use strowger_foundation::map::{SeededState, seeded};
 
 use crate::{CandidateList, LocateError, LocateQuery, LocateResult};
 
-/// Names that are kept at most.
+/// Maximum number of names in the cache.
 pub const MAX_NAMES: usize = 65_536;
 
-/// Parts of the cache, each with a lock of its own.
+/// Stripes of the cache, each with its own lock.
 const STRIPES: usize = 16;
 
-/// Names of one stripe.
+/// Maximum number of names in a stripe.
 const MAX_STRIPE: usize = MAX_NAMES / STRIPES;
 
-/// Names that are compared when one of them has to go.
+/// Number of names compared on eviction.
 const EVICTION_SAMPLE: usize = 16;
 
-/// How long a DNS that did not answer is left alone about a name, and how long the one who was told to ask again is given.
+/// How long a name is not queried again after the DNS failed to answer, and how long a caller has to refresh a stale
+/// name.
 ///
-/// RFC 8767 §5 recommends at least 30 s between attempts while stale data are at hand; calls that have none cannot wait so long.
+/// RFC 8767 §5 recommends at least 30 s between attempts if stale data are available; calls without any cannot wait
+/// that long.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What is kept, and for how long.
+/// What is cached, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachePolicy {
-    /// Off: every look-up is [`Lookup::Unknown`].
+    /// Whether the cache is on. If not, every lookup returns [`Lookup::Miss`].
     pub enabled: bool,
-    /// Answers are fresh for so long at least, whatever their TTL.
+    /// Minimum time for which answers are fresh, whatever their TTL.
     pub min_ttl: Duration,
-    /// And for so long at most.
+    /// Maximum time for which answers are fresh.
     pub max_ttl: Duration,
-    /// That there is no such name is believed for so long at most (RFC 2308 §5).
+    /// Maximum time for which a negative answer is cached (RFC 2308 §5).
     pub negative_ttl: Duration,
-    /// How long after its TTL an answer may still be used (RFC 8767); zero: not at all.
+    /// How long after its TTL an answer may still be used (RFC 8767); zero for never.
     pub serve_stale: Duration,
 }
 
@@ -55,33 +57,34 @@ impl Default for CachePolicy {
     }
 }
 
-/// What the cache says to a question.
+/// Result of a cache lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// Use it.
+    /// Use the answer.
     Fresh(LocateResult),
-    /// Use it, and ask again meanwhile. Only one caller is told so every [`RETRY_AFTER`]; to the others it is `Known`.
+    /// Use the answer and query the name meanwhile. Only one caller gets this every [`RETRY_AFTER`]; the others get
+    /// `Fresh`.
     Stale(LocateResult),
-    /// Ask.
+    /// Query the name.
     Miss,
 }
 
-/// What has happened since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameCounts {
-    /// Names in the cache, expired ones among them until their place is needed.
+    /// Names in the cache, including expired ones that have not been replaced.
     pub names: u64,
-    /// Look-ups that were answered.
+    /// Lookups that returned an answer.
     pub hits: u64,
-    /// Of these: with an answer whose TTL was over.
+    /// Of these, lookups with an expired TTL.
     pub stale: u64,
-    /// Look-ups that were not answered.
+    /// Lookups that returned none.
     pub misses: u64,
-    /// Names that had to go for others although they could still have been used.
+    /// Names evicted while still usable.
     pub evicted: u64,
 }
 
-/// The cache of answers by question, for all shards; what is kept in it is decided by a [`CachePolicy`].
+/// Cache of answers by query, for all shards. A [`CachePolicy`] decides what is cached.
 #[derive(Debug)]
 pub struct NameCache {
     policy: CachePolicy,
@@ -90,13 +93,13 @@ pub struct NameCache {
 }
 
 impl NameCache {
-    /// An empty cache; `seed` keeps others from choosing names that collide.
+    /// Creates an empty cache. `seed` keeps peers from choosing names that collide.
     #[must_use]
     pub fn new(policy: CachePolicy, seed: u64) -> Self {
         Self { policy, hasher: seeded(seed), stripes: core::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// What is known about `question` at `now`. Does not allocate.
+    /// Looks `question` up. Does not allocate.
     #[must_use]
     pub fn lookup(&self, now: Timestamp, question: &LocateQuery) -> Lookup {
         let Some((mut stripe, hash)) = self.stripe_of(question) else {
@@ -109,7 +112,7 @@ impl NameCache {
         stripe.lookup(now, question, hash)
     }
 
-    /// Where `question` leads, as far as that is known; for who only wants to know, and asks nobody.
+    /// Returns the cached candidates for `question` without triggering a query.
     #[must_use]
     pub fn peek(&self, now: Timestamp, question: &LocateQuery) -> Option<Arc<CandidateList>> {
         let (stripe, hash) = self.stripe_of(question)?;
@@ -117,11 +120,11 @@ impl NameCache {
         slot.answer.clone().ok().filter(|_| now < slot.usable_until)
     }
 
-    /// Takes what the DNS said to `question`: `answer`, which may be kept for `ttl`.
+    /// Stores the DNS's `answer` to `question`, valid for `ttl`.
     ///
-    /// That there was no answer is kept for [`RETRY_AFTER`], and never in the place of one that can still be used.
+    /// A missing answer is stored for [`RETRY_AFTER`], and never replaces an answer that can still be used.
     pub fn insert(&self, now: Timestamp, question: &LocateQuery, answer: LocateResult, ttl: Duration) {
-        // What is no name has no answer that would be worth its bytes.
+        // The answer for an invalid name is not worth its bytes.
         if !self.policy.enabled || !question.is_valid_name() {
             return;
         }
@@ -143,7 +146,7 @@ impl NameCache {
         }
     }
 
-    /// Forgets all names.
+    /// Removes all names.
     pub fn clear(&self) {
         for stripe in &self.stripes {
             let mut stripe = lock(stripe);
@@ -153,7 +156,7 @@ impl NameCache {
         }
     }
 
-    /// What has happened since the start.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn counts(&self) -> NameCounts {
         let mut sum = NameCounts::default();
@@ -169,11 +172,11 @@ impl NameCache {
         sum
     }
 
-    /// An answer with its times.
+    /// Returns a cache slot with the answer and its times.
     fn slot(&self, now: Timestamp, question: &LocateQuery, hash: u64, answer: LocateResult, ttl: Duration) -> Slot {
         let CachePolicy { min_ttl, max_ttl, negative_ttl, serve_stale, .. } = self.policy;
         let (fresh, stale) = match answer {
-            // A TTL of 0 is for the transaction in progress only (RFC 1035 §3.2.1), so it is never stale.
+            // A TTL of 0 is valid for the transaction in progress only (RFC 1035 §3.2.1), so it is never stale.
             Ok(_) if ttl.is_zero() => (min_ttl, Duration::ZERO),
             Ok(_) => (ttl.max(min_ttl).min(max_ttl.max(min_ttl)), serve_stale),
             Err(LocateError::NoSuchName) => (ttl.min(negative_ttl).max(min_ttl), Duration::ZERO),
@@ -193,23 +196,23 @@ impl NameCache {
 
     fn stripe_of(&self, question: &LocateQuery) -> Option<(MutexGuard<'_, Stripe>, u64)> {
         let hash = self.hasher.hash_one(question);
-        // The table of the stripe uses the highest and the lowest bits.
+        // The stripe's hash table uses the highest and the lowest bits.
         let stripe = usize::try_from(hash >> 32).unwrap_or(0) % STRIPES;
         self.stripes.get(stripe).map(|stripe| (lock(stripe), hash))
     }
 }
 
 fn lock(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
-    // A stripe is whole between any two of its statements that could panic.
+    // A stripe is consistent at every point that could panic.
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Places in `slots`.
+    /// Indices in `slots`.
     index: HashTable<usize>,
     slots: Vec<Slot>,
-    /// The slot that is looked at next when one has to go.
+    /// Slot examined next on eviction.
     hand: usize,
     counts: NameCounts,
 }
@@ -221,9 +224,9 @@ struct Slot {
     answer: LocateResult,
     fresh_until: Timestamp,
     usable_until: Timestamp,
-    /// Not before is somebody told to ask again; counts only once the answer is stale.
+    /// Earliest time of the next refresh; relevant only once the answer is stale.
     retry_at: Timestamp,
-    /// It was looked up since the hand passed.
+    /// Whether it was looked up since the hand passed.
     used: bool,
 }
 
@@ -264,7 +267,7 @@ impl Stripe {
         self.index.insert_unique(hash, place, |index| slots.get(*index).map_or(0, |slot| slot.hash));
     }
 
-    /// Takes the name out of the index that is missed least of the next few, and says where it stands.
+    /// Removes the least valuable of the next few names from the index and returns its slot.
     fn free(&mut self, now: Timestamp) -> usize {
         let count = self.slots.len();
         let mut chosen = (u8::MAX, self.hand);
@@ -292,12 +295,12 @@ impl Stripe {
 }
 
 impl Slot {
-    /// How much it would be missed: 0 means not at all.
+    /// Returns the value of a cached name on eviction; 0 is the lowest.
     fn worth(&self, now: Timestamp) -> u8 {
         if now >= self.usable_until {
             return 0;
         }
-        // What does not exist can be invented without end by others.
+        // Peers can invent any number of nonexistent names.
         let exists = self.answer.is_ok();
         match (exists, self.used, now < self.fresh_until) {
             (false, ..) => 1,

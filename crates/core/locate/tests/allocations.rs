@@ -1,4 +1,4 @@
-//! What stands on the way of every request allocates nothing: looking a name up, and asking whether a peer is out.
+//! The paths of every request do not allocate: name lookup and outage check.
 
 use std::sync::Arc;
 use std::time::Duration;

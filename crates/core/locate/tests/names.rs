@@ -1,4 +1,4 @@
-//! The cache of names, in virtual time.
+//! The name cache, in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn one_caller_is_told_to_ask_again() {
     assert_eq!(names.lookup(at(60), &asked), Lookup::Stale(found(1)));
     assert_eq!(names.lookup(at(60), &asked), Lookup::Fresh(found(1)));
     assert_eq!(names.lookup(at(64), &asked), Lookup::Fresh(found(1)));
-    // Whoever was told did not.
+    // The caller that was told to refresh did not.
     assert_eq!(names.lookup(at(65), &asked), Lookup::Stale(found(1)));
     names.insert(at(66), &asked, found(2), s(60));
     assert_eq!(names.lookup(at(125), &asked), Lookup::Fresh(found(2)));
@@ -137,7 +137,7 @@ fn no_answer_does_not_replace_one_that_can_be_used() {
     names.insert(at(62), &asked, Err(LocateError::NoAnswer), s(0));
     assert_eq!(names.lookup(at(66), &asked), Lookup::Fresh(found(1)));
     assert_eq!(names.lookup(at(67), &asked), Lookup::Stale(found(1)));
-    // The DNS is there again, and the name is not.
+    // The DNS answers again, and the name does not exist.
     names.insert(at(68), &asked, Err(LocateError::NoSuchName), s(60));
     names.insert(at(69), &asked, Err(LocateError::NoAnswer), s(0));
     assert_eq!(names.lookup(at(70), &asked), Lookup::Fresh(Err(LocateError::NoSuchName)));
@@ -159,7 +159,7 @@ fn a_flood_of_names_leaves_those_that_are_used() {
     for asked in &used {
         names.insert(at(0), asked, found(1), s(3_600));
     }
-    // Three times what fits, half of it invented; each name in use is looked up now and then.
+    // Three times what fits, half of it invented; each name in use is looked up regularly.
     let flood = 3 * u64::try_from(MAX_NAMES).unwrap();
     for i in 0..flood {
         let answer = if i % 2 == 0 { found(2) } else { Err(LocateError::NoSuchName) };
@@ -208,12 +208,13 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// What comes out is what went in last and counts; never older than its time, and never no answer in place of one.
+    /// The cache returns the last valid answer, never an expired one, and never prefers a missing answer to a usable
+    /// one.
     #[test]
     fn it_says_what_it_was_told(steps in proptest::collection::vec(any_step(), 0..60)) {
         let names = with(|policy| policy.serve_stale = s(40));
         let mut now = 0;
-        // The answer that counts, until when it is fresh, until when it can be used.
+        // The valid answer, the end of its freshness and the end of its use.
         let mut model: BTreeMap<u8, (LocateResult, u64, u64)> = BTreeMap::new();
         for step in steps {
             match step {

@@ -1,4 +1,4 @@
-//! In which order the servers of an answer are tried.
+//! Order in which the servers of a name are tried.
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
@@ -19,7 +19,7 @@ fn order(located: &CandidateList, choice: u64, avoid: impl Fn(&Hop) -> bool) -> 
     out.iter().map(|hop| hop.address.port()).collect()
 }
 
-/// How often each comes first, in percent.
+/// Returns how often each comes first, in percent.
 fn shares(located: &CandidateList, choices: impl Iterator<Item = u64>) -> [f64; 4] {
     let mut first = [0_u32; 4];
     let mut calls = 0;
@@ -40,7 +40,7 @@ fn assert_near(shares: &[f64], wanted: &[f64]) {
 fn weights_are_kept_over_ten_thousand_calls() {
     let servers = vec![candidate(0, 1, 40, &[1]), candidate(0, 1, 40, &[2]), candidate(0, 1, 20, &[3])];
     let located = CandidateList::new(servers);
-    // Choices that follow each other and ones that differ in their highest bits only are mixed equally well.
+    // Consecutive choices and choices that differ only in their highest bits are mixed equally well.
     assert_near(&shares(&located, 0..10_000), &[0.0, 40.0, 40.0, 20.0]);
     assert_near(&shares(&located, (0..10_000).map(|i| i << 48)), &[0.0, 40.0, 40.0, 20.0]);
 }
@@ -128,9 +128,9 @@ proptest! {
         distinct.dedup();
         prop_assert_eq!(distinct.len(), tried.len());
         prop_assert!(tried.iter().all(|port| all.contains(port)));
-        // Those to avoid stand behind all others.
+        // Avoided hops come after all others.
         prop_assert!(tried.is_sorted_by_key(|port| *port < out_of_order));
-        // Where nothing is avoided, no server stands before one with a lower rank or priority.
+        // If nothing is avoided, no server precedes one with a lower rank or priority.
         let place = |port: &u16| located.candidates.iter().take(MAX_CANDIDATES)
             .filter(|candidate| candidate.hops.contains(&hop(*port)))
             .map(|candidate| (candidate.rank, candidate.priority)).min();

@@ -1,4 +1,4 @@
-//! The peers that failed lately, in virtual time.
+//! Outages in virtual time.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn their_number_is_bounded() {
         outages.mark_failed(at(0), hop(Transport::Udp, number), FOR, Cause::Silent, DetectedBy::Call);
     }
     assert_eq!((outages.count(at(1)), outages.overflow()), (MAX_OUTAGES, 10));
-    // One that is out already can be marked again, and what is over makes room.
+    // A failed peer can be marked again, and expired outages make room.
     outages.mark_failed(at(20), hop(Transport::Udp, 0), FOR, Cause::Silent, DetectedBy::Call);
     outages.mark_failed(at(31), hop(Transport::Udp, MAX_OUTAGES), FOR, Cause::Silent, DetectedBy::Call);
     assert_eq!((outages.count(at(31)), outages.overflow()), (2, 10));
@@ -103,7 +103,7 @@ fn who_says_when_to_come_back_is_left_alone_until_then() {
     let peer = hop(Transport::Udp, 1);
     let hold = |second| outages.set_back_off(at(second), peer, Duration::from_secs(120), DetectedBy::Call);
     assert_eq!(hold(10), OutageChange::Failed);
-    // It goes on answering what belongs to calls of before, and says something of others.
+    // It still answers requests of existing calls, which says nothing about new ones.
     assert_eq!((outages.clear(at(11), &peer), outages.revive(at(12), &peer)), (None, None));
     assert_eq!(outages.clear_by_call(at(13), &peer, at(9)), None, "that call began before");
     assert_eq!(outages.mark_failed(at(14), peer, FOR, Cause::Refused, DetectedBy::Call), OutageChange::Unchanged);
@@ -150,7 +150,7 @@ fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
     let peer = hop(Transport::Udp, 1);
     let hold = |second, time| outages.set_back_off(at(second), peer, Duration::from_secs(time), DetectedBy::Call);
     let refused = |second| outages.mark_failed(at(second), peer, FOR, Cause::Refused, DetectedBy::Call);
-    // Avoided for longer than it had asked for: by our own decision, which any answer ends.
+    // Avoided longer than the requested back-off, by our own decision, which any answer ends.
     hold(10, 2);
     refused(11);
     assert!(outages.clear(at(11), &peer).is_none() && outages.is_out(at(11), &peer), "not before its time");
@@ -232,8 +232,8 @@ fn what_nobody_has_tried_for_long_is_forgotten() {
     );
 }
 
-/// Whether a peer is known is asked for each answer of each peer, so it is looked up without the lock; the answer must be that of
-/// a plain table, whatever comes and goes.
+/// The check runs for each response of each peer, without the lock. It must agree with a plain table however peers
+/// are added and removed.
 #[test]
 fn what_is_known_of_a_peer_is_found_however_many_come_and_go() {
     let outages = Outages::new(1);

@@ -1,12 +1,12 @@
-//! Byte strings in a row, each behind its length (4 bytes, big-endian).
+//! Sequences of byte strings, each preceded by its length (4 bytes, big-endian).
 
-/// Adds one to `out`.
+/// Appends one string to `out`.
 pub(crate) fn write(out: &mut Vec<u8>, item: &[u8]) {
     out.extend_from_slice(&u32::try_from(item.len()).unwrap_or(0).to_be_bytes());
     out.extend_from_slice(item);
 }
 
-/// All of them; `None` where `bytes` does not end with one.
+/// Returns all strings, or `None` if `bytes` ends within one.
 pub(crate) fn read(mut bytes: &[u8]) -> Option<Vec<Box<[u8]>>> {
     let mut items = Vec::new();
     while let Some((length, behind)) = bytes.split_first_chunk() {

@@ -1,4 +1,5 @@
-//! An engine in memory, for tests and the simulator: it forgets as a real one does that fails over to a replica that lags behind.
+//! An in-memory engine for tests and the simulator. It loses data as a real engine does that fails over to a lagging
+//! replica.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +9,15 @@ use strowger_registrar::{MemberId, Record};
 use crate::entry::{Entry, Position};
 use crate::request::{Kind, LiveMember, Reply, Request};
 
-/// What an engine keeps.
+/// Contents of an engine.
 #[derive(Clone, Debug, Default)]
 struct Storage {
     logs: BTreeMap<MemberId, Vec<Entry>>,
-    /// By member and address of record: all changes of that member, of each contact the newest.
+    /// Changes by member and address of record; the newest of each contact.
     state: BTreeMap<(MemberId, Box<[u8]>), Vec<u8>>,
 }
 
-/// The engine.
+/// In-memory engine.
 #[derive(Debug, Default)]
 pub struct Engine {
     storage: Storage,
@@ -26,7 +27,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Carries a request out. The whole state is shown to `show`.
+    /// Executes a request. Passes the whole state to `show` for [`Request::ReadAll`].
     pub fn execute(&mut self, member: MemberId, request: &Request, show: &mut dyn FnMut(&[u8])) -> Reply {
         match request {
             Request::Ends => Reply::Ends(self.ends()),
@@ -57,7 +58,7 @@ impl Engine {
                 let alive = alive.iter();
                 let said = |(member, beat): (&MemberId, &u64)| LiveMember {
                     member: *member,
-                    // Which process of a member it is nobody is told here.
+                    // The model does not track the incarnation.
                     incarnation: 0,
                     heartbeat: *beat,
                     address: ([192, 0, 2, 1], member.get()).into(),
@@ -68,28 +69,29 @@ impl Engine {
         }
     }
 
-    /// Has it keep the change of a contact that came last, instead of the newest: as an engine does that is only told to set.
+    /// Makes the engine keep the last written change of a contact instead of the newest, as an engine with a plain
+    /// set does.
     pub const fn set_last_write_wins(&mut self, keeps_last: bool) {
         self.keeps_last = keeps_last;
     }
 
-    /// The replica has all that there is.
+    /// Copies everything to the replica.
     pub fn replicate(&mut self) {
         self.replica = self.storage.clone();
     }
 
-    /// The replica takes over: what it does not have is forgotten.
+    /// Fails over to the replica. Data that was not replicated is lost.
     pub fn fail_over(&mut self) {
         self.storage = self.replica.clone();
     }
 
-    /// Forgets all that a member has written, as an engine does that keeps each member's part in another place and loses one.
+    /// Loses everything a member has written, as a sharded engine does that loses one shard.
     pub fn forget(&mut self, member: MemberId) {
         self.storage.logs.remove(&member);
         self.storage.state.retain(|(of, _), _| *of != member);
     }
 
-    /// Cuts all but the newest entries of each log, as many.
+    /// Truncates each log to its newest `left` entries.
     pub fn cut_logs(&mut self, left: usize) {
         for log in self.storage.logs.values_mut() {
             log.drain(..log.len().saturating_sub(left));

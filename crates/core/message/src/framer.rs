@@ -1,28 +1,28 @@
-//! Where a message ends: one set of rules for datagrams and streams (RFC 3261 §18.3, §20.14).
+//! Message framing: one set of rules for datagrams and streams (RFC 3261 §18.3, §20.14).
 
 use crate::fault::Fault;
 use crate::head::{Head, MAX_HEAD};
 use crate::header::HeaderName;
 use crate::text;
 
-/// The longest message taken from a stream, head and body.
+/// Longest message accepted from a stream, head and body, in bytes.
 pub const MAX_STREAM_MESSAGE: usize = 262_144;
 
-/// What stands at the start of a stream's buffer.
+/// What the start of a stream's buffer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameResult {
-    /// Not yet a whole message; wait for more bytes.
+    /// An incomplete message; wait for more bytes.
     Incomplete,
-    /// Line ends between messages, a keep-alive (RFC 5626 §3.5.1): skip so many bytes.
+    /// Line ends between messages, a keep-alive (RFC 5626 §3.5.1): the number of bytes to skip.
     KeepAlive(usize),
-    /// A message of so many bytes.
+    /// A complete message; its length in bytes.
     Message(usize),
-    /// Nothing behind this can be trusted: answer where possible and close the connection.
+    /// The stream cannot be framed beyond this point: respond if possible and close the connection.
     Malformed(Fault),
 }
 
-/// Looks for a message at the start of a stream's buffer. Bounded: a head past [`MAX_HEAD`] and a message past
-/// [`MAX_STREAM_MESSAGE`] are refused before they are waited for.
+/// Looks for a message at the start of a stream's buffer. Rejects a head longer than [`MAX_HEAD`] or a message longer
+/// than [`MAX_STREAM_MESSAGE`] without waiting for the rest.
 #[must_use]
 pub fn frame_stream(buffer: &[u8]) -> FrameResult {
     let line_ends = buffer.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
@@ -46,8 +46,8 @@ pub fn frame_stream(buffer: &[u8]) -> FrameResult {
     }
     let body = match content_length(&head) {
         Ok(Some(length)) => length,
-        //= rfc3261#18.3
-        // On a stream the Content-Length is what ends the message; without one there is no telling.
+        //= rfc3261#18.3:content-length
+        // On a stream only Content-Length marks the end of a message.
         Ok(None) => return FrameResult::Malformed(Fault::Missing("Content-Length")),
         Err(fault) => return FrameResult::Malformed(fault),
     };
@@ -58,7 +58,8 @@ pub fn frame_stream(buffer: &[u8]) -> FrameResult {
     if buffer.len() < length { FrameResult::Incomplete } else { FrameResult::Message(length) }
 }
 
-/// The length of a datagram's body: all of the rest without a Content-Length, else what it says; bytes past it are ignored.
+/// Returns the length of a datagram's body: Content-Length, or the rest of the datagram without one. Bytes past
+/// Content-Length are ignored.
 pub(crate) fn datagram_body(head: &Head<'_>) -> Result<usize, Fault> {
     match content_length(head)? {
         None => Ok(head.rest().len()),
@@ -66,12 +67,14 @@ pub(crate) fn datagram_body(head: &Head<'_>) -> Result<usize, Fault> {
     }
 }
 
-/// The same where it is known what the Content-Length says.
+//= rfc3261#18.3:short-response
+//= rfc3261#18.3:short-request
+/// Returns the same for a known Content-Length.
 pub(crate) fn fit_datagram(head: &Head<'_>, length: usize) -> Result<usize, Fault> {
     if length <= head.rest().len() { Ok(length) } else { Err(Fault::ContentLength) }
 }
 
-/// The Content-Length; a repeated one is refused even where its values agree, because the next hop may read another.
+/// Returns the Content-Length. Rejects repeated ones even if they agree: the next hop may interpret them differently.
 fn content_length(head: &Head<'_>) -> Result<Option<usize>, Fault> {
     let value = head.only(HeaderName::ContentLength).map_err(|_| Fault::ContentLength)?;
     let Some(value) = value else { return Ok(None) };
@@ -99,6 +102,7 @@ mod tests {
         assert_eq!(frame_stream(b""), FrameResult::Incomplete);
     }
 
+    //= rfc3261#18.3:content-length
     #[test]
     fn a_length_that_cannot_be_trusted_breaks_the_stream() {
         assert_eq!(stream("", ""), FrameResult::Malformed(Fault::Missing("Content-Length")));

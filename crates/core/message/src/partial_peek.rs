@@ -1,4 +1,4 @@
-//! Whose a message is, found without reading more of it than that takes.
+//! A partial parse that reads only as much of a message as is needed to find its shard.
 
 use crate::head::{skip_line, skip_line_end, skip_version};
 use crate::header::HeaderName;
@@ -9,22 +9,22 @@ use crate::status::Status;
 use crate::text;
 use crate::via::Via;
 
-/// What tells whose a message is.
+/// The values that determine the shard of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialPeek<'a> {
     /// Request or response.
     pub kind: Kind<'a>,
     /// The branch of a response's topmost Via.
     pub branch: Option<&'a [u8]>,
-    /// The URI in the To of a REGISTER, as written.
+    /// The To URI of a REGISTER, as written.
     pub to: Option<&'a [u8]>,
-    /// Call-ID as written.
+    /// The Call-ID as written.
     pub call_id: &'a [u8],
 }
 
 impl<'a> PartialPeek<'a> {
-    /// Looks at a datagram. `None` says only that it is not written as most are, as far as this looks: then
-    /// [`Peek::read`] tells. What is behind that may still be no message.
+    /// Reads a datagram. `None` means only that the part read is not in the common form; use [`Peek::read`] then. The
+    /// rest is not checked, so the datagram may still be malformed.
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = read_start(bytes)?;
@@ -58,7 +58,7 @@ impl<'a> PartialPeek<'a> {
     }
 }
 
-/// A first line that is written as most are, and what follows it.
+/// Reads a first line in the common form and returns the rest.
 fn read_start(bytes: &[u8]) -> Option<(Kind<'_>, &[u8])> {
     if let Some(rest) = bytes.strip_prefix(b"SIP/2.0 ") {
         let (code, reason @ [b' ', ..]) = text::split_number(rest)? else { return None };
@@ -73,7 +73,7 @@ fn read_start(bytes: &[u8]) -> Option<(Kind<'_>, &[u8])> {
 }
 
 impl<'a> Peek<'a> {
-    /// What tells whose the message is.
+    /// Returns the values that determine the message's shard.
     #[must_use]
     #[inline(always)]
     pub fn to_partial(&self) -> PartialPeek<'a> {

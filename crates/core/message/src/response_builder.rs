@@ -1,4 +1,4 @@
-//! Responses that the server makes itself (RFC 3261 §8.2.6).
+//! Building responses that the server generates itself (RFC 3261 §8.2.6).
 
 use std::io::Write as _;
 
@@ -7,24 +7,24 @@ use crate::header::HeaderName;
 use crate::status::Status;
 use crate::text::{self, Decimal};
 
-/// Before the status in a status line.
+/// The start of a status line, before the status.
 const VERSION: &[u8] = b"SIP/2.0 ";
 /// The end of a response without a body.
 const END: &[u8] = b"Content-Length: 0\r\n\r\n";
 
-/// Writes one response into a buffer: the status line and what is copied from the request at once, then the caller's own
+/// Writes a response into a buffer: the status line and the fields copied from the request first, then the caller's
 /// headers, then [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct ResponseBuilder<'b> {
     out: &'b mut Vec<u8>,
-    /// Where what is copied begins and ends.
+    /// Start and end of the copied fields.
     copied: (usize, usize),
-    /// The bytes that the response may have.
+    /// Maximum length of the response in bytes.
     limit: usize,
 }
 
-/// Where in a response stands what its request does not say: the status, and the header fields that are the server's own. With the
-/// request that makes the same response [again](Reply::again).
+/// Positions in a response of what its request does not determine: the status and the server's own header fields.
+/// Together with the request they suffice to [rebuild](ResponseBuilder::rebuild) the response.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnFields {
     copied: (usize, usize),
@@ -32,13 +32,13 @@ pub struct OwnFields {
 }
 
 impl OwnFields {
-    /// Whether the server has added header fields of its own.
+    /// Whether the server has added header fields.
     #[must_use]
     pub const fn has_headers(&self) -> bool {
         self.copied.1 < self.end
     }
 
-    /// What stands there, to be kept as one.
+    /// Returns the parts at these positions, to be stored together.
     #[must_use]
     pub fn slices<'r>(&self, response: &'r [u8]) -> [&'r [u8]; 2] {
         let (copied, behind) = self.copied;
@@ -47,9 +47,8 @@ impl OwnFields {
 }
 
 impl<'b> ResponseBuilder<'b> {
-    /// Begins a response to `request`: every Via, From, To (with `to_tag` where the request's has none, and it is not a
-    /// 100), Call-ID and CSeq are copied as they are. `received` and `rport` go into the top Via by `top_via`, the text that stands
-    /// for its whole value.
+    /// Starts a response to `request`. Copies every Via, From, To, Call-ID and CSeq; `to_tag` is added to a To
+    /// without a tag, except in a 100. `top_via` replaces the value of the top Via, to add `received` and `rport`.
     #[must_use]
     pub fn begin(
         out: &'b mut Vec<u8>,
@@ -71,6 +70,7 @@ impl<'b> ResponseBuilder<'b> {
                     None => copy.field(b"Via: ", field),
                 },
                 HeaderName::To => match to_tag {
+                    //= rfc3261#17.2.1:no-tag
                     tag if tag.is_empty() || status == Status::TRYING || has_tag(request.value(field)) => {
                         copy.field(b"To: ", field);
                     }
@@ -89,8 +89,8 @@ impl<'b> ResponseBuilder<'b> {
         Self { out, copied, limit: usize::MAX }
     }
 
-    /// Writes a response anew to a request that came again, from `kept`, which was its [own](Own) the first time; `None` where it was
-    /// not.
+    /// Rebuilds a response for a retransmitted request from `kept`, the [own fields](OwnFields) of the first
+    /// response. Returns `None` if `kept` is not such a value.
     #[must_use]
     pub fn rebuild(
         out: &'b mut Vec<u8>,
@@ -108,14 +108,15 @@ impl<'b> ResponseBuilder<'b> {
         Some(Self::begin(out, request, status, reason, to_tag, top_via).lines(lines).finish())
     }
 
-    /// From here on [optional](Self::optional) header fields are left out where the whole response would be longer than `bytes`.
+    /// From here on, omits [optional](Self::optional) header fields that would make the whole response longer than
+    /// `bytes`.
     #[must_use]
     pub const fn with_limit(mut self, bytes: usize) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Adds whole lines of header fields.
+    /// Appends whole header lines.
     #[inline]
     #[must_use]
     pub fn lines(self, lines: &[u8]) -> Self {
@@ -123,14 +124,14 @@ impl<'b> ResponseBuilder<'b> {
         self
     }
 
-    /// Adds a header field.
+    /// Appends a header field.
     #[must_use]
     pub fn header(self, name: &str, value: &[&[u8]]) -> Self {
         write_field(self.out, name.as_bytes(), value);
         self
     }
 
-    /// Adds a header field where there is [room](Self::within) for it.
+    /// Appends a header field if it [fits](Self::with_limit).
     #[must_use]
     pub fn optional(self, name: &str, value: &[&[u8]]) -> Self {
         let before = self.out.len();
@@ -138,7 +139,7 @@ impl<'b> ResponseBuilder<'b> {
         reply.truncate_to_limit(before)
     }
 
-    /// The same with a formatted value.
+    /// Appends a header field with a formatted value if it fits.
     #[must_use]
     pub fn optional_fmt(self, name: &str, value: core::fmt::Arguments<'_>) -> Self {
         let before = self.out.len();
@@ -146,19 +147,19 @@ impl<'b> ResponseBuilder<'b> {
         reply.truncate_to_limit(before)
     }
 
-    /// How long the whole response may be where there are [optional](Self::optional) header fields.
+    /// Maximum length of the response in bytes, applied to [optional](Self::optional) header fields.
     #[must_use]
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
-    /// How many bytes of header fields there is [room](Self::within) for.
+    /// Number of bytes left for header fields within the [limit](Self::with_limit).
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.limit.saturating_sub(self.out.len().saturating_add(END.len()))
     }
 
-    /// Adds whole lines of header fields where there is [room](Self::within) for them.
+    /// Appends whole header lines if they [fit](Self::with_limit).
     #[must_use]
     pub fn optional_lines(self, lines: &[u8]) -> Self {
         let before = self.out.len();
@@ -173,14 +174,15 @@ impl<'b> ResponseBuilder<'b> {
         self
     }
 
-    /// Adds a header field with a formatted value.
+    /// Appends a header field with a formatted value.
     #[must_use]
     pub fn header_fmt(self, name: &str, value: core::fmt::Arguments<'_>) -> Self {
         let _ = write!(self.out, "{name}: {value}\r\n");
         self
     }
 
-    /// Ends the response, without a body; says what of it is its own, for those who keep that.
+    /// Ends the response without a body. Returns the positions of the server's own parts, for callers that store
+    /// them.
     #[inline]
     pub fn finish(self) -> OwnFields {
         let Self { out, copied, .. } = self;
@@ -201,16 +203,16 @@ fn write_status_line(out: &mut Vec<u8>, status: Status, reason: &str) {
     }
 }
 
-/// Copies fields of a request. Those that stand there one after the other, written as they are to be, go at once.
+/// Copies fields of a request. Adjacent fields that are already in canonical form are copied in one run.
 struct FieldCopier<'b, 'r, 'a> {
     out: &'b mut Vec<u8>,
     request: &'r Head<'a>,
-    /// What of the request is to be copied next: from here to there.
+    /// Start and end of the run that is copied next.
     run: (usize, usize),
 }
 
 impl FieldCopier<'_, '_, '_> {
-    /// Copies a field as `name` (with its colon and a space) and its value.
+    /// Copies a field as `name` (including colon and space) and its value.
     #[inline(always)]
     fn field<const NAME: usize>(&mut self, name: &[u8; NAME], field: &Field) {
         let (start, end) = (self.request.field_start(field), self.request.value_end(field).saturating_add(2));
@@ -232,7 +234,7 @@ impl FieldCopier<'_, '_, '_> {
         self.field(b"To: ", field);
         let end = self.request.value_end(field);
         if self.run.1 == end.saturating_add(2) {
-            // All of it but the line's end, which goes with what follows.
+            // The run stops before the line end, which is copied with what follows.
             self.run.1 = end;
             self.write(&[b";tag=", tag]);
             self.run = (end, end.saturating_add(2));
@@ -242,10 +244,10 @@ impl FieldCopier<'_, '_, '_> {
         }
     }
 
-    /// Copies a Via field with another topmost value.
+    /// Copies a Via field and replaces its topmost value.
     fn via(&mut self, field: &Field, top: &[u8]) {
         let value = self.request.value(field);
-        // Of a list only the first value is replaced.
+        // In a list only the first value is replaced.
         let first = text::split_list(value).next().map_or(0, <[u8]>::len);
         self.write(&[b"Via: ", top, value.get(first..).unwrap_or(&[]), b"\r\n"]);
     }
@@ -262,11 +264,11 @@ impl FieldCopier<'_, '_, '_> {
 }
 
 fn has_tag(value: &[u8]) -> bool {
-    // Behind brackets at the end there is nothing.
+    // A value that ends with a bracket has no parameters.
     !value.ends_with(b">")
         && match crate::name_addr::NameAddr::parse(value) {
             Some(addr) => addr.tag().is_some() || addr.params.find("tag").is_some(),
-            // What is broken elsewhere has one where it looks like it: it is refused, and the refusal needs one too.
+            // A malformed To counts as tagged if it appears to have a tag: the rejection needs a tag too.
             None => value.windows(5).any(|part| part.eq_ignore_ascii_case(b";tag=")),
         }
 }
@@ -357,6 +359,7 @@ mod tests {
         }
     }
 
+    //= rfc3261#17.2.1:no-tag
     #[test]
     fn a_100_has_the_timestamp_and_no_tag() {
         let head = Head::scan(REQUEST).expect("valid");

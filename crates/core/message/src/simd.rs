@@ -1,10 +1,10 @@
-//! Sixteen bytes looked at in one step: which of them are of a kind is one number, and where the first other one stands is
-//! that number's count of trailing zeros. Values are short, so most pieces of a message are found within one such step.
+//! Vector operations on sixteen bytes. The result of a comparison is a bit mask; the number of its trailing zeros is
+//! the position of the first mismatch. Values are short, so one step usually finds the end of one.
 
-/// So many bytes are looked at together.
+/// Number of bytes in a vector.
 pub(crate) const LANES: usize = 16;
 
-/// Sixteen bytes side by side. What is asked of them is answered for each: all bits set where it is so, none where not.
+/// A vector of sixteen bytes. A comparison sets all bits of each matching byte and clears the others.
 #[derive(Clone, Copy)]
 pub(crate) struct ByteVector(lanes::Register);
 
@@ -14,25 +14,25 @@ impl ByteVector {
         Self(lanes::load(bytes))
     }
 
-    /// Where the byte is `byte`.
+    /// Compares each byte with `byte`.
     #[inline(always)]
     pub(crate) fn eq_mask(self, byte: u8) -> Self {
         Self(lanes::equal(self.0, lanes::load([byte; LANES])))
     }
 
-    /// Where the byte is `most` or less.
+    /// Tests whether each byte is at most `most`.
     #[inline(always)]
     pub(crate) fn le_mask(self, most: u8) -> Self {
         Self(lanes::equal(lanes::lesser(self.0, lanes::load([most; LANES])), self.0))
     }
 
-    /// Where the byte is from `first` to `last`.
+    /// Tests whether each byte is within `first..=last`.
     #[inline(always)]
     pub(crate) fn range_mask(self, first: u8, last: u8) -> Self {
         Self(lanes::difference(self.0, lanes::load([first; LANES]))).le_mask(last.wrapping_sub(first))
     }
 
-    /// Each byte with the bits of `bits` set.
+    /// Sets `bits` in each byte.
     #[inline(always)]
     pub(crate) fn with_bits(self, bits: u8) -> Self {
         self.or(Self(lanes::load([bits; LANES])))
@@ -43,7 +43,7 @@ impl ByteVector {
         Self(lanes::or(self.0, other.0))
     }
 
-    /// A bit for each byte, the first byte's lowest: its highest bit.
+    /// Returns the highest bit of each byte; the first byte's is the lowest bit of the result.
     #[inline(always)]
     pub(crate) fn bitmask(self) -> u32 {
         lanes::high_bits(self.0)
@@ -55,7 +55,7 @@ use portable as lanes;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as lanes;
 
-/// Every processor of this architecture has these instructions.
+/// SSE2, which every x86-64 processor has.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use safe_arch::{bitor_m128i, cmp_eq_mask_i8_m128i, m128i, min_u8_m128i, move_mask_i8_m128i, sub_i8_m128i};
@@ -93,7 +93,7 @@ mod x86_64 {
     }
 }
 
-/// The same for any processor; the compiler makes of it what the processor has.
+/// Portable implementation; the compiler vectorizes it.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
     pub(super) type Register = [u8; 16];

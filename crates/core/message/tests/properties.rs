@@ -1,4 +1,4 @@
-//! What must hold of every message, shown on generated ones.
+//! Properties of all messages, tested on generated ones.
 
 #[path = "../../../../fuzz/src/bodies.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared with the fuzz targets, where it is a library's module")]
@@ -62,7 +62,7 @@ proptest! {
         bodies::ALL.iter().for_each(|(_, body)| body(&data));
     }
 
-    /// Bytes that are nearly SIP reach deeper than noise does.
+    /// Text that is almost SIP reaches deeper than random bytes.
     #[test]
     fn any_sip_like_text_is_survived(data in "([;,:<>\"\\\\@=?&%/. \t\r\n\\[\\]]|sip:|SIP/2.0|tag|branch|INVITE|Via: |To: |l: |\r\n|[a-z0-9é]){0,60}") {
         bodies::ALL.iter().for_each(|(_, body)| body(data.as_bytes()));
@@ -114,7 +114,7 @@ proptest! {
     }
 }
 
-/// The request as it stands on a stream, where it must have a Content-Length; `None` where the generator left it out.
+/// Returns the request as sent on a stream, where Content-Length is required; `None` if the generator omitted it.
 fn framed(bytes: Vec<u8>, body: &[u8]) -> Option<Vec<u8>> {
     match frame_stream(&bytes) {
         FrameResult::Message(length) => (length == bytes.len()).then_some(bytes),

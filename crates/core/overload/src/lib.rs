@@ -1,10 +1,11 @@
-//! Overload control: which new work is served, which is refused, and which is not even read.
+//! Overload control: decides which new work is served, refused, or not even read.
 //!
-//! Two measures count. A shard holds no more than its [`Limits`]. And new work waits for a bounded time: a worker's [`Controller`]
-//! watches how long requests have waited in the socket's queue, finds what the worker can carry, and serves the more important
-//! [classes](Class) first. Under sustained overload it gives the kernel a [`Filter`], so that what would be refused is dropped
-//! before it costs the server anything. A retransmission meets the same verdict as its original, because both stand at the same
-//! [position](position()): the calls that are served are served at once, and the others not at all.
+//! There are two measures. A shard holds no more than its [`Limits`]. And new work waits for a bounded time: a
+//! worker's [`Controller`] measures how long requests have waited in the socket's queue, estimates the worker's
+//! capacity, and serves the more important [classes](Class) first. Under sustained overload it gives the kernel a
+//! [`Filter`], which drops excess requests before they cost the server anything. A retransmission gets the same
+//! decision as its original, because both have the same [position](position()): calls are served at once or not at
+//! all.
 
 #![forbid(unsafe_code)]
 

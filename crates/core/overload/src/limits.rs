@@ -1,31 +1,31 @@
-//! What a shard may hold. What goes on and what waits for its timers have limits of their own: RFC 3261 keeps a transaction over
-//! UDP for 64·T1 after its end (timers J, L and M), so that there are many more of those, and each is reckoned at a ninth of the
-//! memory.
+//! Limits of a shard. Requests in progress and transactions waiting for their timers have separate limits: RFC 3261
+//! keeps a transaction over UDP for 64·T1 after its end (timers J, L and M), so there are many more of those, at
+//! about a ninth of the memory each.
 
 use core::time::Duration;
 
-/// What a shard may hold; past it new work is refused.
+/// Limits of a shard; beyond them it refuses new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that were passed on and have no final answer yet.
+    /// Forwarded requests without a final response.
     pub in_progress: usize,
-    /// Server transactions, those included that wait for their timers.
+    /// Server transactions, including those waiting for their timers.
     pub server_transactions: usize,
 }
 
 impl Limits {
-    /// Where memory is no concern. Sixteen shards, which are a worker's, hold for 32 s the transactions of 491,520 registrations a
-    /// second where all have as many, more than a fast core carries (some 380,000 in memory mode, bench/RESULTS.md), and of 409,600
-    /// where chance gives one of them a fifth more. Past it the ones too many are refused: 0.004 % of 384,000 a second were when it
-    /// was 655,360.
+    /// Limits if memory does not constrain them. The sixteen shards of a worker hold for 32 s the transactions of
+    /// 491,520 registrations a second if these are spread evenly, more than a fast core carries (some 380,000 in
+    /// memory mode, bench/RESULTS.md), and of 409,600 if one shard by chance has a fifth more. Beyond that the excess
+    /// is refused: with a limit of 655,360 that was 0.004 % of 384,000 a second.
     pub const MAX: Self = Self { in_progress: 65_536, server_transactions: 983_040 };
-    /// What a request takes that goes on, in bytes: its transactions and both of its messages.
+    /// Memory of a request in progress, in bytes: its transactions and both of its messages.
     const IN_PROGRESS_BYTES: usize = 4_096;
-    /// What a server transaction takes that waits for its timers: its key, and its response. A third more than those of calls, two of
-    /// which take 671 bytes (bench/RESULTS.md); a REGISTER's takes 122.
+    /// Memory of a server transaction waiting for its timers, in bytes: its key and its response. A third more than a
+    /// call needs, whose two take 671 bytes (bench/RESULTS.md); a REGISTER's takes 122.
     const WAITING_BYTES: usize = 448;
 
-    /// So that all that a shard holds fits so many bytes.
+    /// Returns limits under which a shard fits in `bytes`.
     #[must_use]
     pub const fn within(bytes: usize) -> Self {
         let Self { in_progress: going_on, server_transactions } = Self::MAX;
@@ -33,43 +33,43 @@ impl Limits {
         if bytes >= most {
             return Self::MAX;
         }
-        // A thousandth is exact enough, and cannot overflow.
+        // Precise to a thousandth, and cannot overflow.
         let part = bytes / (most / 1_000);
         Self { in_progress: going_on / 1_000 * part + 1, server_transactions: server_transactions / 1_000 * part + 1 }
     }
 }
 
-/// What a refused client is told to wait.
+/// Retry-After of a refusal.
 pub const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// How loaded a shard is.
+/// Load of a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Requests that were passed on and go on.
+    /// Forwarded requests in progress.
     pub in_progress: usize,
-    /// Server transactions that exist.
+    /// Existing server transactions.
     pub server_transactions: usize,
-    /// What it may hold.
+    /// Its limits.
     pub limits: Limits,
-    /// Whether the server is being stopped: what began is finished, nothing new is begun.
+    /// Whether the server is shutting down: it finishes what is in progress and accepts nothing new.
     pub is_draining: bool,
 }
 
-/// What becomes of a request that begins something new.
+/// Decision on a request that begins something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is served.
+    /// Serve it.
     Admit,
-    /// It is answered 503 with Retry-After.
+    /// Answer 503 with Retry-After.
     Refuse {
-        /// What Retry-After says.
+        /// Value of Retry-After.
         retry_after: Duration,
     },
-    /// It is dropped: even a refusal would cost too much.
+    /// Drop it: even a refusal would cost too much.
     Drop,
 }
 
-/// Decides; above a limit every eighth request is told, the others are dropped.
+/// Decides on a request. Above a limit every eighth request is answered 503; the others are dropped.
 #[must_use]
 pub const fn admit(load: Load, serial: u64) -> Admission {
     if load.is_draining {

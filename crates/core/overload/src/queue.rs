@@ -1,23 +1,23 @@
-//! Which queue a datagram waits in, told by its first four bytes. The kernel's program follows this table where it can, and the
-//! worker where it cannot.
+//! Receive queue of a datagram, determined by its first four bytes. The kernel's program implements this table if it
+//! is available, else the worker does.
 
 /// One of a worker's two receive queues on an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// What belongs to something begun: responses, ACK, PRACK, BYE, CANCEL and the rest. It is drained first.
+    /// Messages of something in progress: responses, ACK, PRACK, BYE, CANCEL and so on. Drained first.
     InProgress,
-    /// What may begin something. Its length is bounded in time.
+    /// Messages that may begin something. The wait in this queue is bounded.
     NewWork,
 }
 
-/// How what belongs to something begun begins: a response, or a request that a dialog or a transaction is there for. INVITE,
-/// REGISTER, SUBSCRIBE, OPTIONS, MESSAGE and PUBLISH may begin something; inside a dialog they wait with new work and are never
-/// refused.
+/// First bytes of messages of something in progress: a response, or a request within a dialog or transaction. INVITE,
+/// REGISTER, SUBSCRIBE, OPTIONS, MESSAGE and PUBLISH may begin something; inside a dialog they wait with new work and
+/// are never refused.
 pub const IN_PROGRESS: [[u8; 4]; 9] =
     [*b"SIP/", *b"ACK ", *b"BYE ", *b"CANC", *b"PRAC", *b"INFO", *b"UPDA", *b"NOTI", *b"REFE"];
 
-/// The queue of a datagram. What is too short for a message (a keep-alive) is [in progress](Queue::InProgress); what begins as no
-/// method is [new work](Queue::NewWork), so that a flood of it cannot hold up calls.
+/// Returns the queue of a datagram. One too short for a message (a keep-alive) is [in progress](Queue::InProgress).
+/// One that starts with no known method is [new work](Queue::NewWork), so that a flood of them cannot delay calls.
 #[must_use]
 pub fn queue_of(datagram: &[u8]) -> Queue {
     match datagram.first_chunk::<4>() {

@@ -1,5 +1,5 @@
-//! The server half of overload control (RFC 7339 §5.2, RFC 7415 §3.4): how much this process sheds, and what its neighbours are
-//! told of it.
+//! Server half of overload control (RFC 7339 §5.2, RFC 7415 §3.4): how much this process sheds, and the feedback for
+//! its neighbours.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,40 +9,41 @@ use strowger_foundation::{Timestamp, fnv1a, octets};
 
 use crate::feedback::{Algorithm, Feedback};
 
-/// Workers that report at most; the reports of others are not taken.
+/// Maximum number of workers; reports of further ones are ignored.
 pub const MAX_WORKERS: usize = 256;
-/// For how long a neighbour does what it was told. Each response tells it anew, so it is short.
+/// Validity of feedback. It is short because each response renews it.
 pub const VALIDITY: Duration = Duration::from_millis(1_000);
-/// Neighbours that share a rate are told apart in so many places.
+/// Number of slots by which neighbours that share a rate are told apart.
 const RATE_CLIENTS: usize = 64;
-/// How long a neighbour that was told a rate has its part of it.
+/// How long a neighbour keeps its part of a rate.
 const RATE_CLIENT_MS: u64 = 10_000;
 
-/// What a process sheds, or one worker of it.
+/// Shed level of a process or of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShedLevel {
-    /// The part that is not served of all that would come if nobody upstream held anything back, in thousandths.
+    /// Share of the demand that is not served, in thousandths. Includes what upstream servers hold back.
     pub shed_permille: u16,
-    /// Requests a second that are served, of all kinds.
+    /// Requests of all kinds served per second.
     pub admitted_per_s: u32,
 }
 
-/// How much the workers of a process shed. One value is shared by all shards, without a lock.
+/// Shed level of a process's workers. All shards share one value, without a lock.
 #[derive(Debug)]
 pub struct Shedding {
     workers: [AtomicU64; MAX_WORKERS],
-    /// The process's level, packed as the workers' are.
+    /// Shed level of the process, packed like that of a worker.
     current: AtomicU64,
-    /// When a neighbour was last told to send less, in nanoseconds; until its validity is over it may be told that this has ended.
+    /// When a neighbour was last told to send less, in nanoseconds. Until that feedback expires, the end of the
+    /// overload is announced too.
     last_feedback: AtomicU64,
-    /// Until when there is something to tell, in nanoseconds: without end while something is shed.
+    /// Until when there is feedback, in nanoseconds; unlimited while something is shed.
     feedback_until: AtomicU64,
-    /// When neighbours were last told a rate, in milliseconds and one; each has a place by a hash of its address.
+    /// When neighbours were last given a rate, in milliseconds plus one. The slot is a hash of the address.
     rate_clients: [AtomicU64; RATE_CLIENTS],
 }
 
 impl Default for Shedding {
-    /// Sheds nothing.
+    /// Creates a level that sheds nothing.
     fn default() -> Self {
         Self {
             workers: [const { AtomicU64::new(0) }; MAX_WORKERS],
@@ -55,12 +56,12 @@ impl Default for Shedding {
 }
 
 impl Shedding {
-    /// The worker of this number (from 0 on) sheds `shed_permille` thousandths of what it would be sent, and serves
-    /// `admitted_per_s` requests a second; see [`Level`]. Of reports that two workers make at the same moment the one may be left out of the
-    /// sum until its next.
+    /// Records that worker number `worker` (from 0) sheds `shed_permille` thousandths of its demand and serves
+    /// `admitted_per_s` requests a second; see [`ShedLevel`]. If two workers report at the same moment, the sum may
+    /// miss one report until the next.
     ///
-    /// Where neighbours follow what they are told, less comes than would: a controller that reports only what it refuses itself would
-    /// end their reduction as soon as they have begun with it. What it reports is 1 − (1 − told)·(1 − refused).
+    /// If neighbours follow the feedback, less than the demand arrives. A controller that reported only its own
+    /// refusals would end the reduction as soon as it started. It reports 1 − (1 − advertised)·(1 − refused) instead.
     pub fn report(&self, worker: usize, shed_permille: u16, admitted_per_s: u32) {
         let Some(place) = self.workers.get(worker) else { return };
         let level = ShedLevel { shed_permille: shed_permille.min(1_000), admitted_per_s };
@@ -77,21 +78,22 @@ impl Shedding {
         self.feedback_until.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    /// What the process sheds.
+    /// Returns the shed level of the process.
     #[must_use]
     pub fn current(&self) -> ShedLevel {
         unpack(self.current.load(Ordering::Relaxed))
     }
 
-    /// Whether a neighbour is to be told anything: something is shed, or was so lately that one may still hold back.
+    /// Whether a neighbour needs feedback: something is shed, or was so recently that a neighbour may still hold
+    /// back.
     #[inline]
     #[must_use]
     pub fn has_feedback(&self, now: Timestamp) -> bool {
         now.as_nanos() < self.feedback_until.load(Ordering::Relaxed)
     }
 
-    /// What the response at `now` tells the neighbour `client`, whose Via offers `algorithms` (its `oc-algo` as written); `None` where
-    /// there is nothing to tell, or no algorithm that both know.
+    /// Returns the feedback for the neighbour `client` in a response at `now`. `algorithms` is the raw `oc-algo` of
+    /// its Via. Returns `None` if there is no feedback or no common algorithm.
     #[must_use]
     pub fn feedback_for(&self, now: Timestamp, client: SocketAddr, algorithms: Option<&[u8]>) -> Option<Feedback> {
         if !self.has_feedback(now) {
@@ -99,10 +101,10 @@ impl Shedding {
         }
         //= rfc7339#5.1
         //= rfc7415#3.3
-        // One algorithm is chosen from the list; always by the same rule, so that it stays the same.
+        // The algorithm is chosen from the list by a fixed rule, so it stays the same.
         let algorithm = Algorithm::choose(algorithms)?;
         //= rfc7339#5.2
-        // The numbers are drawn from an increasing sequence: the time.
+        // Sequence numbers come from an increasing sequence: the time.
         let seq = Some(now.as_nanos() / 10_000);
         let level = self.current();
         if level.shed_permille == 0 {
@@ -120,7 +122,8 @@ impl Shedding {
         Some(Feedback { algorithm, value, validity_ms, seq })
     }
 
-    /// The neighbours that share a rate now, with `client`, which is one of them from now on. Two that have one place count as one.
+    /// Returns the number of neighbours that share the rate, and adds `client` to them. Two with the same slot count
+    /// as one.
     fn rate_clients(&self, now: Timestamp, client: SocketAddr) -> u32 {
         let mut address = [0_u8; 18];
         let (ip, port) = address.split_at_mut(16);
@@ -138,17 +141,17 @@ impl Shedding {
         u32::try_from(self.rate_clients.iter().filter(is_here).count()).unwrap_or(1).max(1)
     }
 
-    /// All workers together: each has a part of what would come by what it serves and sheds.
+    /// Returns the sum of all workers, each weighted by its demand.
     fn sum(&self) -> ShedLevel {
         let (mut served, mut asked, mut shut, mut most) = (0_u64, 0_u64, false, 0);
         for worker in &self.workers {
             let ShedLevel { shed_permille, admitted_per_s } = unpack(worker.load(Ordering::Relaxed));
             let (shed, admitted) = (u64::from(shed_permille), u64::from(admitted_per_s));
-            // What a worker that sheds everything is asked for nobody knows.
+            // The demand of a worker that sheds everything is unknown.
             shut |= shed >= 1_000;
             most = most.max(shed_permille);
             served = served.saturating_add(admitted);
-            // In thousandths, for a little that is shed of a little.
+            // In thousandths, to keep small values precise.
             asked = asked.saturating_add(admitted.saturating_mul(1_000_000) / 1_000_u64.saturating_sub(shed).max(1));
         }
         let admitted_per_s = u32::try_from(served).unwrap_or(u32::MAX);

@@ -1,14 +1,15 @@
-//! A token bucket: how many requests may be admitted, by whatever position they were chosen.
+//! A token bucket: limits the admitted requests regardless of their positions.
 //!
-//! Positions follow from bytes that a sender writes. One who makes all of its messages stand where they are admitted would have them
-//! all admitted.
+//! A position is a hash of bytes that the sender writes. Without this limit, a sender that gives all its messages an
+//! admitted position would have all of them admitted.
 
-/// So much more than what is expected may come, in the long run and for a moment, and so many requests in any case.
+/// Factor over the expected number that may be admitted, both in the long run and in a burst. At least `MIN_BURST`
+/// requests always may.
 const EXCESS: f64 = 1.05;
 const BURST: f64 = 4.0;
 const MIN_BURST: f64 = 8.0;
 
-/// Requests that may still be admitted.
+/// Bucket of the requests that may still be admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenBucket {
     left: f64,
@@ -17,13 +18,13 @@ pub(crate) struct TokenBucket {
 impl TokenBucket {
     pub(crate) const UNLIMITED: Self = Self { left: f64::INFINITY };
 
-    /// Once a window: so many are expected in one.
+    /// Refills the bucket once a window; `expected` requests are expected in it.
     pub(crate) fn refill(&mut self, expected: f64) {
         let most = (BURST * expected).max(MIN_BURST);
         self.left = (self.left + EXCESS * expected).min(most);
     }
 
-    /// Takes one, if there is one left.
+    /// Takes a token. Returns `false` if none is left.
     pub(crate) fn try_take(&mut self) -> bool {
         let has_one = self.left >= 1.0;
         self.left -= f64::from(u8::from(has_one));

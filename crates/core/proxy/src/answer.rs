@@ -1,5 +1,5 @@
-//! The responses of a forwarded request: what goes up at once, what makes it try something else, and the best final
-//! response, which is kept until no branch can give a better one (RFC 3261 §16.7).
+//! Responses to a forwarded request: those forwarded at once, those that trigger another attempt, and the best final
+//! response, which is stored until no branch can give a better one (RFC 3261 §16.7).
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,16 +18,17 @@ use crate::target::Target;
 use crate::{forward, local};
 
 //= rfc3261#20.33
-/// When to come back where no target of a balanced set has answered.
+/// Retry-After when no target of a balanced set has responded.
 pub(crate) const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What a peer's Retry-After is held to: a moment, and no more than an operator would wait before looking.
+/// Bounds of a peer's Retry-After: at least a moment, at most as long as an operator would wait before investigating.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl Proxy {
-    /// The forwarded request of `server`, a BYE, has ended the call of `seat`, which counts at its target until that has answered
-    /// the BYE or there is no telling any more whether it will. Where that is so already, it counts no more.
+    /// Holds the call guard of the call that the forwarded BYE of `server` ends. The call counts at its target until
+    /// the target responds to the BYE or can no longer be expected to. If that is already so, the guard is released
+    /// at once.
     pub fn hold_call(&mut self, server: ServerId, seat: CallGuard) {
         let index = self.transactions.server_user(server);
         if let Some(context) = index.and_then(|index| self.context_mut(index)).filter(|context| !context.is_answered) {
@@ -36,7 +37,7 @@ impl Proxy {
         }
     }
 
-    /// The forwarded request of `server` is answered `status` where nobody who was asked gives a better answer.
+    /// Sets the status for the forwarded request of `server` if no branch gives a better response.
     pub fn set_fallback_status(&mut self, now: Timestamp, server: ServerId, status: Status) {
         let index = self.transactions.server_user(server);
         if let Some(index) = index.filter(|index| self.context(*index).is_some_and(|context| !context.is_answered)) {
@@ -74,7 +75,7 @@ impl Proxy {
             None => {}
         }
         if status.is_success() {
-            // One whose place another has taken has lost its seat.
+            // A replaced branch has given up its call guard.
             let again = branch.target.take().filter(|_| branch.call_guard.is_none() && repeated);
             let seat = branch.call_guard.take().or_else(|| again.map(|target| target.begin_call()));
             branch.state = BranchState::Final(counted);
@@ -112,8 +113,8 @@ impl Proxy {
     ) {
         let Some(context) = self.context_mut(index) else { return };
         //= rfc3261#16.7
-        // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
-        // first answer is the only one.
+        // Every 2xx to an INVITE is forwarded at once (step 5), also after the first. For a non-INVITE only the first
+        // response is forwarded.
         let server = (context.is_invite || !context.is_answered).then_some(context.server);
         if server.is_some() {
             self.report_progress(index, status, flow.map(|flow| flow.peer));
@@ -124,12 +125,12 @@ impl Proxy {
         if let Some(server) = server {
             self.forward_upstream(now, server, status, message);
         }
-        // Where the context is gone, its one branch was final.
+        // If the context is gone, its only branch was final.
         self.cancel_pending(now, index);
     }
 
-    /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
-    /// redirection.
+    /// Tries an alternative to a refused branch: another next hop, credentials, or the contacts of a redirection.
+    /// Returns whether there was one.
     fn try_alternative(
         &mut self,
         now: Timestamp,
@@ -140,16 +141,27 @@ impl Proxy {
         guide: &mut dyn ProxyCallbacks,
     ) -> bool {
         match status.code() {
-            // The target cannot serve anybody now, or the flow to it is gone; the next one may (RFC 3263 §4.3, RFC 5626 §6).
+            //= rfc5626#7:answered
+            // What a device has answered by one of its flows it has answered by all of them.
+            502..=504 if self.is_by_flow(index, client) => false,
+            //= rfc5626#7:430
+            // The target cannot serve any request, or the flow to it is gone; the next may work (RFC 3263 §4.3, RFC
+            // 5626 §6).
             430 | 502..=504 => self.try_next_hop(now, index, client),
             401 | 407 => self.try_with_credentials(now, index, client, message, guide),
-            // 305 names a proxy, and 380 something else than a place (§21.3.4, §21.3.5).
+            // 305 names a proxy and 380 an alternative service (§21.3.4, §21.3.5).
             300..=302 => self.try_redirected(now, index, client, message, guide),
             _ => false,
         }
     }
 
-    /// Answers the challenge of a trunk, once.
+    /// Whether the branch went over the flow of a registration, and so to the device itself.
+    fn is_by_flow(&mut self, index: u32, client: ClientId) -> bool {
+        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
+        branch.is_some_and(|branch| branch.reach.is_flow())
+    }
+
+    /// Responds to the challenge of a trunk, once.
     fn try_with_credentials(
         &mut self,
         now: Timestamp,
@@ -180,7 +192,7 @@ impl Proxy {
     }
 
     //= rfc3261#16.7
-    /// Makes the contacts of a redirection destinations of the request (step 4), each once.
+    /// Adds the contacts of a redirection to the target set (step 4), each at most once.
     fn try_redirected(
         &mut self,
         now: Timestamp,
@@ -269,7 +281,7 @@ impl Proxy {
             self.on_sign_of_life(now, flow);
         }
         self.on_branch_alive(now, index, client, status);
-        // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
+        // A 100 is hop-by-hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
         if status != Status::TRYING && is_invite && !answered && progress != BranchState::Replaced {
             self.report_progress(index, status, flow.map(|flow| flow.peer));
             self.forward_upstream(now, server, status, message);
@@ -277,7 +289,8 @@ impl Proxy {
     }
 
     //= rfc3261#16.7 step 2
-    /// A branch is alive: its other places are not wanted, and Timer C begins, or begins anew with all but a 100.
+    /// Handles a provisional response: the branch's other next hops are not needed. Timer C starts, or restarts
+    /// unless this is a 100.
     fn on_branch_alive(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let (ring_timeout, is_invite) = (context.ring_timeout, context.is_invite);
@@ -294,7 +307,7 @@ impl Proxy {
                 return;
             }
             Some((_, BranchTimer::TimerC)) if status != Status::TRYING => {
-                // Its timer fires in between, and is armed again for then.
+                // The timer fires in between and is then rearmed.
                 branch.timer_c_deadline = now + ring_timeout;
                 return;
             }
@@ -318,7 +331,7 @@ impl Proxy {
         self.transactions.respond(now, server, status, response);
     }
 
-    /// Sends the best response once nothing is pending and nothing more is to be tried.
+    /// Sends the best response once no branch is pending and nothing is left to try.
     pub(crate) fn finish_if_done(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
         if context.is_answered || context.is_pending() {
@@ -334,8 +347,8 @@ impl Proxy {
         match context.best.take() {
             Some(best) => self.finish(now, index, best),
             None if context.is_invite => {
-                // Everything was cancelled before anything was sent; or what was to take the place of all that was
-                // tried could not be opened.
+                // Everything was cancelled before anything was sent, or no branch could be opened to replace those
+                // tried.
                 let status = if context.is_given_up { Status::REQUEST_TERMINATED } else { Status::SERVER_ERROR };
                 self.finish(now, index, BestResponse { status, response: None });
             }
@@ -343,7 +356,7 @@ impl Proxy {
                 let server = context.server;
                 self.mark_answered(index);
                 self.forget_request(index);
-                // The transaction sends no 408 to a non-INVITE; told of one, it stops waiting for an answer.
+                // The transaction sends no 408 to a non-INVITE; given one, it stops waiting for a response.
                 self.transactions.respond(now, server, Status::REQUEST_TIMEOUT, Buf::new());
             }
         }
@@ -352,12 +365,12 @@ impl Proxy {
     /// Sends the best final response.
     fn finish(&mut self, now: Timestamp, index: u32, best: BestResponse) {
         //= rfc3261#16.7
-        // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500. One
-        // that we wrote is meant.
+        // A peer's 503 means that the peer is overloaded, not this server (step 6): it is forwarded as 500. A 503 of
+        // our own stays.
         let (status, response) = match best {
             BestResponse { status, response: Some(response) } => (status, Some(response)),
             BestResponse { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
-                // Of a balancer it is: none of those that it stands for is there.
+                // A balancer sends 503 here: none of the targets that it represents is available.
                 Some(context) if context.is_balanced && context.is_exhausted() => (
                     Status::SERVICE_UNAVAILABLE,
                     self.write_own(now, index, Status::SERVICE_UNAVAILABLE, Some(NO_TARGET_RETRY_AFTER)),
@@ -380,12 +393,12 @@ impl Proxy {
         }
     }
 
-    /// Writes a response of our own to the request.
+    /// Writes the server's own response to the request.
     pub(crate) fn write_local(&mut self, now: Timestamp, index: u32, status: Status) -> Option<Buf> {
         self.write_own(now, index, status, None)
     }
 
-    /// The same, with a Retry-After where one is given.
+    /// Writes the server's own response, with an optional Retry-After.
     pub(crate) fn write_own(
         &mut self,
         now: Timestamp,
@@ -412,13 +425,13 @@ impl Proxy {
         if let Some(request) = context.request.take() {
             pool.recycle(request);
         }
-        // Looked at first: most have neither, and to drop nothing is work.
+        // Checked first because most have neither, and dropping an empty value is not free.
         if context.best.is_some()
             && let Some(response) = context.best.take().and_then(|best| best.response)
         {
             pool.recycle(response);
         }
-        // What is left of a destination is there only where it may be tried later.
+        // The remaining next hops exist only if they may be tried later.
         if context.fork.is_some() {
             context.fork = None;
             context.branches.iter_mut().for_each(|branch| branch.remaining = None);
@@ -435,10 +448,10 @@ impl Proxy {
         }
     }
 
-    /// Tells who follows the call what the caller is told.
+    /// Reports the status sent to the caller to call tracking.
     fn report_progress(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
         let Some(context) = self.context_mut(index).filter(|context| !context.is_answered) else { return };
-        // Where nobody follows the call, nobody has the seat beyond the final response.
+        // If the call is not tracked, the call guard is not needed after the final response.
         let seat = if status.is_provisional() { None } else { context.call_guard.take() };
         let call = context.call;
         if call != 0 {
@@ -454,8 +467,8 @@ impl Proxy {
     }
 
     //= rfc3261#16.7
-    /// Adds the challenges of `message` to the best response, which is one itself (step 7): the caller can then answer all
-    /// who asked.
+    /// Adds the challenges of `message` to the best response, itself a challenge (step 7), so that the caller can
+    /// respond to all of them.
     pub(crate) fn collect_challenges(&mut self, index: u32, message: &Message<'_>) {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let Some(best) = context.best.as_mut().and_then(|best| best.response.as_mut()) else { return };
@@ -470,7 +483,7 @@ impl Proxy {
         if let Some(context) = self.context_mut(index)
             && !core::mem::replace(&mut context.is_answered, true)
         {
-            // Who follows the call has been given that of an INVITE.
+            // Call tracking has taken over the guard of an INVITE.
             context.call_guard = None;
             self.unanswered = self.unanswered.saturating_sub(1);
         }
@@ -478,7 +491,7 @@ impl Proxy {
 }
 
 //= rfc3261#21.5.4
-/// For how long who refused everybody wants to be left alone, within reason.
+/// Returns the Retry-After of a refusal that applies to all requests, within limits.
 fn retry_after(response: &Message<'_>) -> Option<Duration> {
     let value = response.head().first(HeaderName::RetryAfter)?;
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,28 +1,30 @@
-//! What a member of one cluster asks of another cluster, in a Route that only members can write.
+//! Requests between clusters: the question of one cluster's member to another cluster, in a Route that only members
+//! can write.
 //!
-//! Users are spread over clusters. A member passes a request for a user of another cluster on to that one, which asks the cluster that had
-//! the user before. The Route `<sip:DOMAIN;lr;asked=…>` says what is asked: who is the second to be asked deals with the request by what it
-//! knows itself, so that members that disagree on who has a user never pass a request to and fro. It is signed for one request, and says
-//! that the sender of the request has been asked for credentials where that was due, but for a REGISTER.
+//! Users are partitioned over clusters. A member forwards a request for another cluster's user to that cluster, which
+//! in turn asks the cluster that had the user before. The Route `<sip:DOMAIN;lr;asked=…>` states what is requested.
+//! The second cluster that is asked decides by its own data alone, so members that disagree about a user never
+//! forward a request in a loop. The Route is signed for one request. It also asserts that the sender was
+//! authenticated if required, except for a REGISTER.
 
 use strowger_foundation::{KeyRing, Tag};
 use strowger_message::{Message, Method, SipUri};
 
-/// The URI parameter that says what is asked, signed.
+/// The URI parameter with the kind of request, signed.
 const CLUSTER_REQUEST_PARAM: &str = "asked";
-/// The URI parameter that names the bindings that are known already.
+/// The URI parameter that lists the bindings already known.
 const KNOWN_BINDINGS_PARAM: &str = "except";
-/// Hexadecimal digits of a [`BindingId`].
+/// Number of hexadecimal digits of a [`BindingId`].
 const DIGITS: usize = 8;
 
-/// What is asked.
+/// What the receiving cluster shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterRequestKind {
-    /// To serve the request as the cluster that has the user. Whom that one asks in turn is asked to [serve](Self::Serve) it.
+    /// Serve the request as the owner of the user. A cluster asked in turn gets [`ServeLocally`](Self::ServeLocally).
     ServeAsOwner,
-    /// To serve the request by what is known there, and to ask nobody.
+    /// Serve the request from local data and ask no other cluster.
     ServeLocally,
-    /// To remove the bindings that the REGISTER removes, which its sender was allowed to.
+    /// Remove the bindings that the REGISTER removes; its sender was authorized.
     RemoveBindings,
 }
 
@@ -36,17 +38,17 @@ impl ClusterRequestKind {
     }
 }
 
-/// The request that a Route is written for; it says nothing of any other one.
+/// The request that a Route is valid for.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'m> {
     method: &'m [u8],
     call_id: &'m [u8],
-    /// The URI in To of a REGISTER, else the Request-URI.
+    /// The To URI of a REGISTER, otherwise the Request-URI.
     uri: &'m [u8],
 }
 
 impl<'m> Subject<'m> {
-    /// That of `message`, which goes on with this Request-URI. What belongs to an INVITE (ACK, CANCEL) has the same.
+    /// Returns the subject of `message`, forwarded with this Request-URI. An ACK or CANCEL has that of its INVITE.
     #[must_use]
     pub fn of(message: &'m Message<'_>, request_uri: &'m [u8]) -> Self {
         let (method, uri) = match message.method() {
@@ -62,19 +64,20 @@ impl<'m> Subject<'m> {
     }
 }
 
-/// What tells a binding of an address of record from others, as members with one key agree on: see [`Inquiry::excepts`].
+/// Identifies a binding of an address of record among members with the same key; see
+/// [`ClusterRequest::has_known_binding`].
 pub type BindingId = u32;
 
-/// What a Route of a member asks.
+/// The content of a member's Route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterRequest<'a> {
-    /// What.
+    /// What is requested.
     pub kind: ClusterRequestKind,
     except: &'a [u8],
 }
 
 impl<'a> ClusterRequest<'a> {
-    /// Reads the parameters of a Route of ours; `None` where no member wrote them for this request.
+    /// Parses the parameters of one of our Routes; `None` if no member wrote them for this request.
     #[must_use]
     pub fn read(ring: &KeyRing, subject: &Subject<'_>, uri: &SipUri<'a>) -> Option<Self> {
         let [asked, except] = uri.params.values([CLUSTER_REQUEST_PARAM, KNOWN_BINDINGS_PARAM]);
@@ -88,15 +91,15 @@ impl<'a> ClusterRequest<'a> {
         ring.verify(&subject.parts(&[ask.letter()], except), &tag).then_some(Self { kind: ask, except })
     }
 
-    /// Whether who asks knows this binding already.
+    /// Whether the sender already knows this binding.
     #[must_use]
     pub fn has_known_binding(&self, id: BindingId) -> bool {
         self.except.as_chunks::<DIGITS>().0.contains(&hexadecimal(id))
     }
 }
 
-/// The Route of a request that is passed to another cluster for a user of `domain`, with the bindings of the user that
-/// are known here.
+/// Returns the Route for a request forwarded to another cluster for a user of `domain`, listing the user's bindings
+/// known here.
 #[must_use]
 pub fn route(
     ring: &KeyRing,
@@ -140,7 +143,7 @@ mod tests {
 
     const INVITE: Subject<'_> = Subject { method: b"INVITE", call_id: b"call", uri: b"sip:bob@example.com" };
 
-    /// Reads a Route, and hands on what it asks.
+    /// Parses a Route and passes its request to `then`.
     fn asked<T>(
         ring: &KeyRing,
         subject: &Subject<'_>,

@@ -1,4 +1,4 @@
-//! The response context of one forwarded request (RFC 3261 §16.7): its branches, and the best response so far.
+//! The response context of a forwarded request (RFC 3261 §16.7): its branches and the best response so far.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,72 +12,72 @@ use strowger_transaction::{ClientId, ServerId};
 use crate::forward_params::OwnedForwarding;
 use crate::target::{NextHopKind, Target};
 
-/// How far a branch has come.
+/// State of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchState {
-    /// Its name is being looked up; nothing was sent yet.
+    /// A DNS query is pending; nothing has been sent.
     Resolving,
     /// No final response yet.
     Pending,
-    /// A final response, or what stands for one.
+    /// A final response, or the status that stands for one.
     Final(Status),
-    /// It ended without anything that could be passed on: a non-INVITE that timed out (RFC 4320 §4.1).
+    /// Ended without a response to forward: a non-INVITE timed out (RFC 4320 §4.1).
     TimedOut,
-    /// Another branch has taken its place.
+    /// Replaced by another branch.
     Replaced,
 }
 
-/// What the timer of a branch is for.
+/// Purpose of a branch's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BranchTimer {
-    /// The first sign of life: past it the next place is tried.
+    /// Time for the first response; then the next hop is tried.
     Failover,
-    /// Timer C; each provisional response but 100 begins it anew.
+    /// Timer C; restarted by each provisional response but 100.
     TimerC,
-    /// The time of one step of a serial fork, which no response makes longer.
+    /// Time of a step of a serial fork, which no response extends.
     SerialFork,
 }
 
-/// One branch.
+/// A branch.
 #[derive(Debug)]
 pub(crate) struct Branch {
     pub(crate) client: ClientId,
     pub(crate) state: BranchState,
-    /// What the timer is for, while it runs.
+    /// The running timer and its purpose.
     pub(crate) timer: Option<(TimerId, BranchTimer)>,
-    /// When Timer C has run out: each response but 100 moves it on (RFC 3261 §16.7 step 2).
+    /// When Timer C expires; extended by each provisional response but 100 (RFC 3261 §16.7 step 2).
     pub(crate) timer_c_deadline: Timestamp,
-    /// Timer C has fired: what the branch says now counts as 408.
+    /// Timer C has fired: any final response counts as 408.
     pub(crate) has_timer_c_fired: bool,
-    /// It has had a response.
+    /// A response has been received.
     pub(crate) has_response: bool,
-    /// CANCEL waits for the first provisional response (RFC 3261 §9.1).
+    /// A CANCEL waits for the first provisional response (RFC 3261 §9.1).
     pub(crate) is_cancel_pending: bool,
-    /// Where it was sent.
+    /// The flow that it was sent to.
     pub(crate) flow: Option<Flow>,
-    /// When it was sent, where it begins a call.
+    /// When the INVITE was sent, if it begins a call.
     pub(crate) invite_sent_at: Option<Timestamp>,
-    /// What is known of the way there.
+    /// What is known about its next hop.
     pub(crate) hop_kind: NextHopKind,
-    /// Where else the destination may be, and what a challenge is answered with.
+    /// The remaining next hops of the destination, and what a challenge is answered with.
     pub(crate) remaining: Option<Box<RemainingHops>>,
-    /// What the target of a balanced set has to do for it, until it has ended.
+    /// Counts the request at its target of a balanced set until the branch ends.
     pub(crate) request_guard: Option<RequestGuard>,
-    /// The call that it is at that target.
+    /// Counts the call at that target.
     pub(crate) call_guard: Option<CallGuard>,
-    /// That target: it may still answer when another has taken its place.
+    /// That target, which may still respond after the branch was replaced.
     pub(crate) target: Option<Arc<Balanced>>,
-    /// It was asked how much it takes: what it says of that counts.
+    /// The next hop was offered overload control, so its feedback counts.
     pub(crate) has_overload_offer: bool,
 }
 
 impl Branch {
-    /// Whether it is still waited for as one of several places that many requests share.
+    /// Whether it is still pending at one of several next hops that many requests share.
     pub(crate) fn has_alternative_hops(&self) -> bool {
         self.hop_kind.is_shared() && matches!(self.timer, Some((_, BranchTimer::Failover)))
     }
 
-    /// It has come as far as it will: nobody works for it any more.
+    /// Sets the final state and releases what the branch holds.
     pub(crate) fn end(&mut self, progress: BranchState) {
         self.state = progress;
         self.request_guard = None;
@@ -89,45 +89,45 @@ impl Branch {
         self.has_timer_c_fired || self.is_cancel_pending
     }
 
-    /// What the caller is told where the branch's peer cannot be reached.
+    /// The status for the caller if the branch's peer is unreachable.
     pub(crate) fn unreachable_status(&self) -> Status {
         self.hop_kind.unreachable_status()
     }
 }
 
-/// What is left of a destination while it is tried at one of its places.
+/// What is left of a destination while one of its next hops is tried.
 #[derive(Debug)]
 pub(crate) struct RemainingHops {
-    /// The destination; the first of its places is the one that is tried.
+    /// The destination; the first next hop is the one being tried.
     pub(crate) target: Target,
-    /// A challenge was answered already.
+    /// Whether a challenge has been answered.
     pub(crate) has_answered_challenge: bool,
     /// Max-Breadth of the branch.
     pub(crate) breadth: u32,
 }
 
-/// A final response that is kept until it is known to be the best.
+/// The best final response so far, stored until no better one can arrive.
 #[derive(Debug)]
 pub(crate) struct BestResponse {
     pub(crate) status: Status,
-    /// The response, ready to leave; `None` where the server writes it itself.
+    /// The response, ready to send; `None` if the server writes it itself.
     pub(crate) response: Option<Buf>,
 }
 
-/// What a request may still become: kept apart, for most have one destination and are sent once.
+/// State for further branches. Stored separately because most requests have one destination and are sent once.
 #[derive(Debug)]
 pub(crate) struct ForkState {
-    /// What every branch is written from, beside the request.
+    /// What every branch is written from, in addition to the request.
     pub(crate) forwarding: OwnedForwarding,
-    /// The destinations that have not been tried: by rising q, so that the next is the last.
+    /// Untried destinations in order of ascending q, so that the next one is the last.
     pub(crate) targets: Vec<Target>,
-    /// Hashes of the Request-URIs that were destinations; none is one twice (RFC 3261 §16.5).
+    /// Hashes of the Request-URIs in the target set; each occurs once (RFC 3261 §16.5).
     pub(crate) seen: Vec<u64>,
-    /// Redirections that were followed.
+    /// Number of redirections followed.
     pub(crate) redirections: u8,
 }
 
-/// One forwarded request.
+/// The response context of a forwarded request.
 #[derive(Debug)]
 pub(crate) struct ResponseContext {
     pub(crate) server: ServerId,
@@ -136,23 +136,23 @@ pub(crate) struct ResponseContext {
     pub(crate) ring_timeout: Duration,
     /// The source of the request.
     pub(crate) source: Flow,
-    /// The request, for what is written later; given back once the final response has left.
+    /// The request, for further branches; released after the final response is sent.
     pub(crate) request: Option<Buf>,
     pub(crate) branches: SmallVec<[Branch; 1]>,
     pub(crate) fork: Option<Box<ForkState>>,
     pub(crate) best: Option<BestResponse>,
-    /// A final response has left.
+    /// Whether a final response was sent.
     pub(crate) is_answered: bool,
-    /// Nothing more is tried: the caller cancelled, or somebody refused for everybody.
+    /// Nothing more is tried: the caller cancelled, or a 6xx was received.
     pub(crate) is_given_up: bool,
-    /// Transactions, and questions to the DNS, that still name this context.
+    /// Number of transactions and DNS queries that refer to this context.
     pub(crate) pending_refs: u16,
-    /// The call's name to who follows it; 0 where nobody does.
+    /// Id of the call in call tracking; 0 if it is not tracked.
     pub(crate) call: u64,
-    /// The call at a target of a balanced set: of an INVITE, at the one that asked the caller for more; of a BYE, at the one that
-    /// has yet to answer it.
+    /// Guard of a call at a target of a balanced set. For an INVITE, the target that asked the caller to retry (a
+    /// challenge, or a longer session interval); for a BYE, the one whose response is pending.
     pub(crate) call_guard: Option<CallGuard>,
-    /// It was sent to targets of a balanced set.
+    /// Whether it was sent to targets of a balanced set.
     pub(crate) is_balanced: bool,
 }
 
@@ -165,22 +165,22 @@ impl ResponseContext {
         self.branches.iter().any(|branch| matches!(branch.state, BranchState::Pending | BranchState::Resolving))
     }
 
-    /// Whether it went only to places that many requests are sent to, and was waited for to the end at each, in vain.
+    /// Whether all its next hops are shared, none of them responded, and it was not given up.
     pub(crate) fn is_exhausted(&self) -> bool {
         let is_vain =
             |branch: &Branch| branch.hop_kind.is_shared() && !branch.has_response && !branch.has_timer_c_fired;
         !self.is_given_up && !self.branches.is_empty() && self.branches.iter().all(is_vain)
     }
 
-    /// Whether another place or destination may be tried.
+    /// Whether another next hop or destination may be tried.
     pub(crate) fn may_try_more(&self) -> bool {
         !self.is_answered && !self.is_given_up
     }
 }
 
 //= rfc3261#16.7
-/// Whether `new` is a better answer than `old` (step 6): 6xx before all, else the lowest class; within 4xx what the caller
-/// can act upon, before what only says that one of several is not there.
+/// Whether `new` is better than `old` (step 6). 6xx is best, then the lowest class. Within 4xx, a response that the
+/// caller can act on is better than one that only says that one of several targets is unavailable.
 pub(crate) fn is_better(new: Status, old: Status) -> bool {
     rank(new) < rank(old)
 }

@@ -1,4 +1,4 @@
-//! The proxy's engine: one response context a forwarded request, on top of the transactions.
+//! The proxy core: one response context per forwarded request, on top of the transaction layer.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -22,53 +22,54 @@ use crate::routing::RouteKeys;
 use crate::shared_branches::SharedBranches;
 use crate::target::Target;
 
-/// The user of a server transaction that no context belongs to.
+/// The user of a server transaction without a context.
 pub const NO_CONTEXT: u32 = u32::MAX;
-/// The users of client transactions that are the server's own requests: a number from here on.
+/// Lowest user number for client transactions of the server's own requests.
 pub const OWN_USERS: u32 = 1 << 31;
-/// The users of two transactions that are a pair, as nothing is left of their request but that a success may come again: a
-/// number from here on, which names the other's slot. Each names the other, so none is taken for another's.
+/// Lowest user number for paired transactions. A pair is all that is left of a request when only a retransmitted
+/// success can still arrive; each transaction's user names the slot of the other, so that a mismatch is detected.
 const PAIRED: u32 = 1 << 30;
-/// Timers of branches that one call serves; the rest are due at once.
+/// Largest number of branch timers handled in one call; the rest are due immediately.
 const MAX_TIMERS_PER_CALL: usize = 4096;
 
-/// How often what happened.
+/// Event counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Requests forwarded with state.
+    /// Requests forwarded statefully.
     pub forwarded: u64,
-    /// Requests forwarded without state.
+    /// Requests forwarded statelessly.
     pub forwarded_stateless: u64,
-    /// Responses passed on.
+    /// Responses forwarded.
     pub responses: u64,
-    /// Responses that no transaction and no Via below ours knows.
+    /// Responses that match no transaction and have no Via below ours.
     pub stray_responses: u64,
-    /// Answers to keep-alives.
+    /// Responses to keep-alives.
     pub keep_alive_answers: u64,
-    /// Timer C fired.
+    /// Expiries of Timer C.
     pub rang_out: u64,
-    /// Requests refused because a table was full.
+    /// Requests rejected because a table was full.
     pub table_full: u64,
-    /// Branches that were tried at another place.
+    /// Branches retried at another next hop.
     pub failovers: u64,
-    /// Requests answered 408, 500 or 503 since none of the places they were sent to, which many are sent to, said anything.
+    /// Requests answered with 408, 500 or 503 because none of their shared next hops responded.
     pub exhausted: u64,
-    /// Requests that were not tried at another place, since the budget for that was spent.
+    /// Failovers not attempted because the failover budget was exhausted.
     pub failovers_refused: u64,
-    /// Requests refused because their next hop asked for less.
+    /// Requests rejected because their next hop asked for less load.
     pub shed_for_next_hop: u64,
-    /// Redirections that were followed.
+    /// Redirections followed.
     pub redirections: u64,
-    /// Challenges that were answered for a trunk.
+    /// Challenges answered for a trunk.
     pub challenges_answered: u64,
 }
 
-/// What a proxy cannot know by itself, and asks of its shard.
+/// Callbacks to the shard for what the proxy does not know.
 pub trait ProxyCallbacks {
-    /// From where a stateless response is sent on: the flow towards the Via below ours.
+    /// Returns the flow towards the Via below ours, for a stateless response.
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
 
-    /// Adds to `found` the destinations that a contact of a redirection of `request`, which came from `source`, stands for.
+    /// Adds to `found` the destinations for a contact of a redirection of `request`, which was received from
+    /// `source`.
     fn redirection_targets(
         &mut self,
         now: Timestamp,
@@ -78,8 +79,8 @@ pub trait ProxyCallbacks {
         found: &mut Vec<Target>,
     );
 
-    /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
-    /// `request_uri`; whether there are any.
+    /// Writes the header lines that answer a trunk's challenge `response` to `request`, sent with `request_uri`.
+    /// Returns whether there are any.
     fn answer_challenge(
         &mut self,
         trunk: u32,
@@ -90,78 +91,78 @@ pub trait ProxyCallbacks {
     ) -> bool;
 }
 
-/// How far a call that is followed has come.
+/// Progress of a tracked call.
 #[derive(Debug)]
 pub struct CallProgress {
-    /// The call, as [`Forwarding`](crate::Forwarding) named it.
+    /// The call's id from [`Forwarding`](crate::Forwarding).
     pub call: u64,
-    /// What the caller was told.
+    /// The status sent to the caller.
     pub status: Status,
-    /// Who said it, where it was not the server itself.
+    /// The peer that sent it; `None` for the server itself.
     pub from: Option<SocketAddr>,
-    /// The target of a balanced set that has the call from now on, where it was answered or is to be tried again.
+    /// Guard of the call at a target of a balanced set, if it was answered or will be retried there.
     pub call_guard: Option<CallGuard>,
 }
 
-/// A change of what is known of a place that many requests are sent to. Of all shards one learns of each.
+/// A change in the health of a shared next hop. Exactly one shard reports each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHopEvent {
-    /// It does not answer, and is tried after others.
+    /// It does not respond and is tried after others.
     Outage {
-        /// Which.
+        /// The next hop.
         hop: Hop,
-        /// How that was found.
+        /// The cause.
         cause: Cause,
-        /// How long it is tried after others; it is not avoided at all where that is nothing.
+        /// How long it is tried after others; zero if it is not avoided.
         avoided_for: Duration,
     },
-    /// It was told of already, but only now do calls take it for dead.
+    /// An outage already reported is confirmed: calls treat the next hop as dead.
     Dead {
-        /// Which.
+        /// The next hop.
         hop: Hop,
     },
-    /// It has answered again.
+    /// It has responded again.
     Recovery {
-        /// Which.
+        /// The next hop.
         hop: Hop,
-        /// How long it had not.
+        /// Duration of the outage.
         after: Duration,
-        /// It had been silent or out of reach; else it had refused.
+        /// True if it was silent or unreachable, false if it was refusing.
         was_unreachable: bool,
     },
 }
 
-/// What [`Proxy::handle_response`] did not deal with.
+/// What is left to do after [`Proxy::handle_response`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
-    /// Nothing is left to do.
+    /// Nothing.
     Done,
-    /// It answers a request of the server's own: the user that it was sent for.
+    /// It is a response to the server's own request; the request's user.
     OwnRequest(u32),
 }
 
-/// What a proxy is made from.
+/// Configuration of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
-    /// Which shard's it is.
+    /// The shard.
     pub shard: ShardId,
     /// The server's addresses.
     pub listeners: Listeners,
-    /// The peers that failed lately; all shards share them.
+    /// Recently failed peers, shared by all shards.
     pub outages: Arc<Outages>,
-    /// What neighbours and this server tell each other of their load.
+    /// Overload control with neighbours.
     pub overload: OverloadControl,
-    /// What tells this server from others with its keys that a request passes through before it or after it; the same for those that
+    /// Name that distinguishes this server from others with its keys on the path of a request; equal for servers that
     /// stand in for one another.
     pub stage: Box<str>,
 }
 
-/// Contexts and transactions of one shard.
+/// Response contexts and transactions of a shard.
 #[derive(Debug)]
 pub struct Proxy {
     pub(crate) transactions: Transactions,
     pub(crate) contexts: Slab<ResponseContext>,
-    /// The timers of branches.
+    /// Timers of branches.
     pub(crate) timers: TimerWheel<(u32, ClientId)>,
     pub(crate) ring: KeyRing,
     dialogs: KeyRing,
@@ -171,25 +172,25 @@ pub struct Proxy {
     pub(crate) listeners: Listeners,
     pub(crate) outages: Arc<Outages>,
     pub(crate) overload: OverloadControl,
-    /// How long a target that failed is avoided, as the last request had it.
+    /// How long a failed target is avoided, from the last request.
     pub(crate) avoid_for: Duration,
     pub(crate) counters: Counters,
-    /// Contexts without a final response.
+    /// Number of contexts without a final response.
     pub(crate) unanswered: usize,
-    /// The client transactions whose branches do not name them.
+    /// Client transactions whose branches do not name them.
     pub(crate) shared_branches: SharedBranches,
-    /// What was asked of the DNS.
+    /// Pending DNS queries.
     pub(crate) pending_queries: Slab<PendingQuery>,
     pub(crate) next_question: u32,
     pub(crate) questions: VecDeque<(QueryId, LocateQuery)>,
     pub(crate) progress: VecDeque<CallProgress>,
     pub(crate) hop_events: VecDeque<NextHopEvent>,
-    /// Users of own requests whose transaction ended without an answer.
+    /// Users of own requests whose transaction ended without a response.
     pub(crate) failed: VecDeque<u32>,
 }
 
 impl Proxy {
-    /// An engine without work; `ring` is the process's, from which the branch and tag keys are derived.
+    /// Creates an idle proxy; the branch and tag keys are derived from `ring`, the process's key ring.
     #[must_use]
     pub fn new(config: ProxyConfig, ring: &KeyRing, transactions: Transactions) -> Self {
         let ProxyConfig { shard, listeners, outages, overload, stage } = config;
@@ -242,24 +243,25 @@ impl Proxy {
         &self.tag_key
     }
 
-    /// The transactions, for requests that the server answers itself.
+    /// The transaction layer, for requests that the server answers itself.
     pub const fn transactions(&mut self) -> &mut Transactions {
         &mut self.transactions
     }
 
-    /// The transactions, to be looked at.
+    /// The transaction layer, read-only.
     #[must_use]
     pub const fn transactions_ref(&self) -> &Transactions {
         &self.transactions
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Cancels what is still pending for the INVITE of `server` (RFC 3261 §16.10). The CANCEL itself is answered by the caller.
+    /// Cancels the pending branches of the INVITE of `server` (RFC 3261 §16.10). The caller responds to the CANCEL
+    /// itself.
     pub fn cancel(&mut self, now: Timestamp, server: ServerId) {
         if let Some(index) = self.transactions.server_user(server) {
             self.give_up(now, index);
@@ -268,7 +270,7 @@ impl Proxy {
         self.drain_events(now);
     }
 
-    /// A response that carries a branch of ours.
+    /// Handles a response with one of our branches.
     pub fn handle_response(
         &mut self,
         now: Timestamp,
@@ -292,7 +294,7 @@ impl Proxy {
         handled
     }
 
-    /// The client transaction of a branch that does not name it.
+    /// Returns the client transaction of a branch that does not name it.
     fn client_at(&self, place: u64) -> Option<ClientId> {
         self.shared_branches.find(place).filter(|client| self.transactions.client_user(*client).is_some())
     }
@@ -305,12 +307,14 @@ impl Proxy {
         guide: &mut dyn ProxyCallbacks,
     ) -> ResponseOutcome {
         let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
-        // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
-        // not end its branch as if it had been.
+        // The response to a forwarded request has another Via below ours. One without it cannot be forwarded and must
+        // not end its branch.
         if !own && message.method() != Method::Cancel && !message.has_next_via() {
             self.counters.stray_responses += 1;
             return ResponseOutcome::Done;
         }
+        //= rfc3261#18.1.2:matched
+        //= rfc6026#8.9:matched
         match self.transactions.handle_response(now, client, message) {
             ResponseVerdict::ToUser { user } if own => return ResponseOutcome::OwnRequest(user),
             ResponseVerdict::ToUser { user } if is_paired(user) => {
@@ -318,14 +322,15 @@ impl Proxy {
             }
             ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
             ResponseVerdict::Absorbed => {}
-            //= rfc6026#8.9
-            // A stray response is dropped: without its transaction there is no telling that it was asked for.
+            //= rfc6026#8.9:stray
+            //= rfc4320#4.2:no-stray
+            // A stray response is dropped: without a transaction there is no evidence of a request.
             ResponseVerdict::Unknown => self.counters.stray_responses += 1,
         }
         ResponseOutcome::Done
     }
 
-    /// A success to an INVITE that came before.
+    /// Forwards a retransmitted success to an INVITE.
     fn forward_repeated_success(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
         let server = self.transactions.server_of(user & !PAIRED, PAIRED | client.index());
         if let Some((server, status)) = server.zip(message.status()) {
@@ -333,7 +338,7 @@ impl Proxy {
         }
     }
 
-    /// Timers of transactions and branches.
+    /// Handles expired timers of transactions and branches.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.transactions.handle_timeout(now);
         self.drain_events(now);
@@ -371,36 +376,38 @@ impl Proxy {
             self.transactions.cancel(now, client);
             return;
         }
-        // Without any provisional response it is as if 408 had come; whatever still comes is cancelled.
+        // Without a provisional response this counts as a 408; a later one triggers the CANCEL.
         branch.is_cancel_pending = true;
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
-    /// The time of a step is over: the next one begins at once, also where the phone that rang does not answer its CANCEL.
+    /// Ends a step of a serial fork. The next step starts at once, even if the phone does not respond to its CANCEL.
     fn on_fork_timeout(&mut self, now: Timestamp, index: u32, client: ClientId) {
         self.on_timer_c(now, index, client);
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
-    /// A hint that datagrams do not reach `peer`.
+    //= rfc6026#7.1:transport-error
+    //= rfc6026#7.1:stays
+    /// Handles a report that datagrams do not reach `peer`.
     pub fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         self.transactions.handle_unreachable(now, peer);
         self.drain_events(now);
     }
 
-    /// No connection for `flow` could be opened, or the one that it means is gone.
+    /// Handles a failure to connect `flow`, or the loss of its connection.
     pub fn handle_unconnected(&mut self, now: Timestamp, flow: &Flow) {
         self.transactions.handle_unconnected(now, flow);
         self.drain_events(now);
     }
 
-    /// A connection is closed.
+    /// Handles the close of a connection.
     pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
         self.transactions.handle_closed(now, connection, peer);
         self.drain_events(now);
     }
 
-    /// The earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns the earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let transactions = self.transactions.poll_timeout();
@@ -411,50 +418,50 @@ impl Proxy {
         }
     }
 
-    /// Takes one message that is to be sent; see [`Transactions::poll_transmit`].
+    /// Moves the next message to send into `out`; see [`Transactions::poll_transmit`].
     pub fn poll_transmit(&mut self, out: &mut Buf) -> Option<Flow> {
         self.transactions.poll_transmit(out)
     }
 
-    /// Takes one question for the DNS; its answer goes to [`handle_resolved`](Self::handle_resolved).
+    /// Returns the next DNS query; its result goes to [`handle_resolved`](Self::handle_resolved).
     pub fn poll_question(&mut self) -> Option<(QueryId, LocateQuery)> {
         self.questions.pop_front()
     }
 
-    /// Whether there is nothing to take of what follows: steps of calls, news of others, own requests that nobody answered.
+    /// Whether nothing is left to poll: call progress, next-hop events, failed own requests.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.progress.is_empty() && self.hop_events.is_empty() && self.failed.is_empty()
     }
 
-    /// Takes one step of a call that is followed.
+    /// Returns the next progress of a tracked call.
     pub fn poll_progress(&mut self) -> Option<CallProgress> {
         self.progress.pop_front()
     }
 
-    /// Takes one change of what is known of others.
+    /// Returns the next change in the health of a next hop.
     pub fn poll_hop_event(&mut self) -> Option<NextHopEvent> {
         self.hop_events.pop_front()
     }
 
-    /// Takes one request of the server's own that nobody answered: the user that it was sent for.
+    /// Returns the user of the next own request that ended without a response.
     pub fn poll_failed(&mut self) -> Option<u32> {
         self.failed.pop_front()
     }
 
-    /// Forwarded requests that no final response has answered yet: what a server that is being stopped waits for.
+    /// Number of forwarded requests without a final response; a server that is shutting down waits for them.
     #[must_use]
     pub const fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// Contexts that exist.
+    /// Number of contexts.
     #[must_use]
     pub fn contexts(&self) -> usize {
         self.contexts.len()
     }
 
-    /// What must hold between two inputs.
+    /// Checks the invariants between inputs.
     pub fn check_invariants(&self) {
         self.transactions.check_invariants();
         let unanswered = self.contexts.iter().filter(|(_, context)| !context.is_answered).count();
@@ -477,7 +484,7 @@ impl Proxy {
                 }
                 Event::ClientEnded { user, .. } if user >= OWN_USERS => {}
                 Event::ClientTimeout { user, id } => {
-                    // Where Timer B is the shorter one, it ends the time of one place of several.
+                    // If Timer B is shorter, it ends the attempt at one of several next hops.
                     let context = self.context(user);
                     let is_out = context.is_some_and(|context| {
                         let branch = context.branches.iter().find(|branch| branch.client == id);
@@ -510,7 +517,7 @@ impl Proxy {
         self.fail_branch(now, index, client, status);
     }
 
-    /// A branch has come to nothing: another place takes its own, or `status` counts as its answer.
+    /// Handles a failed branch: another next hop replaces it, or `status` counts as its response.
     pub(crate) fn fail_branch(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
@@ -523,7 +530,8 @@ impl Proxy {
         }
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         //= rfc4320#4.1
-        // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
+        //= rfc4320#4.2:no-408
+        // A timed-out non-INVITE gets no 408: it would arrive too late.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
             branch.end(BranchState::TimedOut);
         } else {
@@ -533,7 +541,7 @@ impl Proxy {
         self.finish_if_done(now, index);
     }
 
-    /// Nothing more is tried for the request, and what is pending is cancelled.
+    /// Gives up on the request: nothing more is tried and pending branches are cancelled.
     pub(crate) fn give_up(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
         context.is_given_up = true;
@@ -548,7 +556,7 @@ impl Proxy {
         for branch in &mut context.branches {
             branch.remaining = None;
             if branch.state == BranchState::Resolving {
-                // Nothing was sent; the answer will find nobody.
+                // Nothing was sent; the result of the query will be ignored.
                 branch.end(BranchState::Final(Status::REQUEST_TERMINATED));
             }
         }
@@ -577,9 +585,10 @@ impl Proxy {
         }
     }
 
-    /// Ends a context of one branch that has done all it ever will: its transactions absorb what still comes, and tell
-    /// nobody. Before its final response is sent, for a transaction that has nobody to tell keeps less of itself once it is
-    /// answered. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
+    /// Ends a context with one branch if nothing is left to do. Its transactions absorb what still arrives, without a
+    /// user. Called before the final response is sent, because a transaction without a user stores less once it is
+    /// answered. If a success to an INVITE may be retransmitted, the two transactions become a pair. A context with a
+    /// CANCEL to send is not ended.
     pub(crate) fn end_if_over(&mut self, index: u32) {
         let Some(context) = self.context(index).filter(|context| context.is_answered) else { return };
         let [branch] = &context.branches[..] else { return };

@@ -1,4 +1,4 @@
-//! When a place fails: the next one takes its place, as far as the budget of those who share the places reaches.
+//! Failover: the next hop of a destination replaces a failed one, within the failover budget.
 
 use core::net::SocketAddr;
 
@@ -12,7 +12,8 @@ use crate::engine::Proxy;
 use crate::target::{NextHopAddress, Target};
 
 impl Proxy {
-    /// The next place of a branch's destination; whether there was one, which then takes the branch's place.
+    //= rfc3263#4.2:next
+    /// Replaces a branch with one to its destination's next hop. Returns whether there was one.
     pub(crate) fn try_next_hop(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
         let Some(branch) = branch else { return false };
@@ -22,7 +23,7 @@ impl Proxy {
             self.counters.failovers_refused += 1;
             return false;
         }
-        // The call is no more where it was in vain, or one address of a full target would keep it from the next.
+        // Release the failed attempt's call first, or one address of a full target would block the next.
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
             branch.call_guard = None;
         }
@@ -32,7 +33,7 @@ impl Proxy {
         tried
     }
 
-    /// Opens a branch for `target` in the place of `client`'s; whether that could be done.
+    /// Opens a branch for `target` to replace that of `client`. Returns whether that succeeded.
     pub(crate) fn replace_branch(
         &mut self,
         now: Timestamp,
@@ -44,6 +45,7 @@ impl Proxy {
     ) -> bool {
         let mut opened = false;
         self.with_request(index, |proxy, message, forwarding| {
+            //= rfc3263#4.3:new-branch
             opened = proxy.try_target(now, index, message, forwarding, target, breadth, credentials);
         });
         if opened && let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
@@ -53,7 +55,7 @@ impl Proxy {
         opened
     }
 
-    /// Nothing at all was heard from where a branch was sent, which was one place of several.
+    /// Handles the failover timeout: no response from one of several next hops.
     //= rfc3263#4.3
     pub(crate) fn on_failover_timeout(&mut self, now: Timestamp, index: u32, client: ClientId) {
         let Some(context) = self.context_mut(index).filter(|context| context.may_try_more()) else { return };
@@ -61,21 +63,21 @@ impl Proxy {
         let Some(branch) = context.branch_mut(client).filter(|branch| branch.state == BranchState::Pending) else {
             return;
         };
-        // Should it come to life, it must not ring beside the other.
+        // If it responds later, it must not ring alongside the other branch.
         branch.is_cancel_pending = true;
         let reach = branch.hop_kind;
         self.avoid(now, index, client, Cause::Silent);
         self.transactions.stop_retransmitting(client);
-        // A dead place is silent, or its network answers for it as often as it likes: the caller is told the same.
+        // Whether a dead next hop is silent or its network reports errors, the caller gets the same status.
         let is_out = is_invite && reach.is_shared();
         let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
         self.fail_branch(now, index, client, status);
     }
 }
 
-/// Whether the request may be sent to the second place of `target` as the first, at `tried`, has failed; it is then taken to be. That costs
-/// nothing where it is no load on anybody who does something: at the same address by another transport, and at one that calls take for
-/// dead.
+/// Whether the request may be sent to the second next hop of `target` after the first, at `tried`, failed. Charges
+/// the failover budget, unless the attempt adds no load to a working server: the same address over another transport,
+/// or a next hop that calls treat as dead.
 pub(crate) fn may_fail_over(now: Timestamp, outages: &Outages, target: &Target, tried: Option<SocketAddr>) -> bool {
     let Some(budget) = &target.budget else { return true };
     let is_free = match target.next_hops.get(1).map(|place| &place.address) {

@@ -1,5 +1,5 @@
-//! From one request to its branches: destinations at once and one after the other, their places, and names that are looked
-//! up first (RFC 3261 §16.5, §16.6; RFC 3263 §4.3).
+//! Forking: parallel and serial destinations, their next hops, and DNS lookups before sending (RFC 3261 §16.5, §16.6;
+//! RFC 3263 §4.3).
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES};
 use crate::routing::{self, DialogEnds};
 use crate::target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target};
 
-/// Questions to the DNS that wait for their answer, of one shard; one more fails at once.
+/// Largest number of pending DNS queries of a shard; a further one fails at once.
 pub const MAX_QUESTIONS: usize = 16_384;
 
-/// Who asked the DNS.
+/// The origin of a DNS query.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingQuery {
     context: u32,
@@ -32,8 +32,9 @@ pub(crate) struct PendingQuery {
 }
 
 impl Proxy {
-    /// Forwards the request of the server transaction `server`: to the targets of the highest q at once, to the others after
-    /// them. Where not one branch can be opened the request is answered 503. What is left in `targets` is of no use.
+    /// Forwards the request of the server transaction `server`: first to the targets with the highest q in parallel,
+    /// then to the others. If no branch can be opened, responds with 503. The contents of `targets` are undefined
+    /// afterwards.
     pub fn forward(
         &mut self,
         now: Timestamp,
@@ -80,7 +81,7 @@ impl Proxy {
         }
         self.open_step(now, index, message, forwarding, targets);
         if let Some(context) = self.context(index).filter(|context| context.branches.is_empty()) {
-            // This 503 is of ourselves, so it leaves as one.
+            // This 503 is our own, so it is sent as 503.
             let retry_after = context.is_balanced.then_some(NO_TARGET_RETRY_AFTER);
             let response = self.write_own(now, index, Status::SERVICE_UNAVAILABLE, retry_after);
             self.keep_if_better(index, BestResponse { status: Status::SERVICE_UNAVAILABLE, response });
@@ -100,12 +101,13 @@ impl Proxy {
     ) {
         let count = targets.len();
         for (number, target) in targets.iter_mut().enumerate() {
+            //= rfc5393#5.3.3:no-hops
             let breadth = share(forwarding.max_breadth, count, number);
             self.try_target(now, index, message, forwarding, target, breadth, &[]);
         }
     }
 
-    /// Goes on to the destinations of the next lower q; whether a branch was opened.
+    /// Continues with the destinations of the next lower q. Returns whether a branch was opened.
     pub(crate) fn open_next_step(&mut self, now: Timestamp, index: u32) -> bool {
         loop {
             let Some(later) = self.context_mut(index).filter(|c| c.may_try_more()).and_then(|c| c.fork.as_mut()) else {
@@ -116,7 +118,8 @@ impl Proxy {
             let q = next.q;
             step.push(next);
             //= rfc5393#5.3.3
-            // Those for whom the breadth does not do make another step.
+            //= rfc5393#5.3.3.1:reuse
+            // Targets beyond the breadth form a further step.
             let breadth = usize::try_from(later.forwarding.max_breadth).unwrap_or(usize::MAX);
             while step.len() < breadth
                 && let Some(equal) = later.targets.pop_if(|target| target.q == q)
@@ -133,8 +136,7 @@ impl Proxy {
         }
     }
 
-    /// Who asked `query`: a number that all requests of its call have in common, and the listener from which it would
-    /// leave.
+    /// Returns the origin of `query`: a number common to all requests of its call, and the listener to send from.
     #[must_use]
     pub fn query_origin(&self, query: QueryId) -> Option<(u64, ListenerId)> {
         let asked = self.pending_queries.get(usize::try_from(query.0 >> 32).ok()?)?;
@@ -149,8 +151,7 @@ impl Proxy {
         Some((self.tag_key.table64(&[message.call_id()]), listener))
     }
 
-    /// What the DNS said to the question `query`: the flows to what it named, in the order in which they are tried, or what
-    /// the caller is told.
+    /// Handles the result of the DNS query `query`: the flows in order of preference, or the status for the caller.
     pub fn handle_resolved(&mut self, now: Timestamp, query: QueryId, flows: Result<SmallVec<[Flow; 4]>, Status>) {
         let (slot, serial) = (query.0 >> 32, query.0 & u64::from(u32::MAX));
         let slot = usize::try_from(slot).unwrap_or(usize::MAX);
@@ -173,7 +174,7 @@ impl Proxy {
     ) {
         let Some(context) = self.context_mut(index) else { return };
         let may_go_on = context.may_try_more();
-        // A branch that was cancelled asks for nothing any more.
+        // A cancelled branch ignores the result.
         let branch = context.branch_mut(client).filter(|branch| branch.state == BranchState::Resolving);
         let Some(branch) = branch else { return };
         let rest = branch.remaining.take().filter(|_| may_go_on);
@@ -197,7 +198,8 @@ impl Proxy {
         self.finish_if_done(now, index);
     }
 
-    /// Opens a branch at the first place of `target`, which is taken where it is needed later; whether that could be done.
+    /// Opens a branch to the first next hop of `target`; takes `target` if it is needed later. Returns whether that
+    /// succeeded.
     #[expect(clippy::too_many_arguments, reason = "all of it is the branch's")]
     pub(crate) fn try_target(
         &mut self,
@@ -246,7 +248,7 @@ impl Proxy {
         }
     }
 
-    /// Asks the DNS where a place is; whether the question was taken.
+    /// Queues a DNS query for a next hop. Returns whether it was accepted.
     fn resolve(&mut self, index: u32, client: ClientId, rest: RemainingHops) -> bool {
         if self.pending_queries.len() >= MAX_QUESTIONS {
             self.counters.table_full += 1;
@@ -304,9 +306,11 @@ impl Proxy {
         let to = HopRequest { target, place, credentials, offer };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
+            //= rfc3261#18.1.1:via-of-transport
             let large = self.write_branch(message, forwarding, &to, stream, tag, Some(breadth));
             self.transactions.pool().recycle(core::mem::replace(&mut request, large));
-            // Where nobody takes the connection the datagram may still arrive.
+            //= rfc3261#18.1.1:back-to-datagram
+            // If the connection is refused, the datagram may still arrive.
             let by_stream = NextHop { address: NextHopAddress::Flow(stream), ..place.clone() };
             if let Some(datagram) = target.next_hops.first_mut() {
                 datagram.kind = fixed;
@@ -316,8 +320,8 @@ impl Proxy {
         }
         let is_invite = message.method() == Method::Invite;
         let has_alternative = self.has_alternative(now, target);
-        // The last of several gets no more time than the others, for the caller has waited for those. Where there is only
-        // one, repeating the request is all that can be done, and Timer B says for how long.
+        // The last of several next hops gets no more time than the others, since the caller has already waited. With
+        // a single next hop, only retransmission is possible, limited by Timer B.
         let is_last = is_invite && target.has_several_hops && reach.is_shared();
         let is_kept = target.next_hops.len() > 1 || target.trunk.is_some();
         if is_kept {
@@ -367,9 +371,9 @@ impl Proxy {
         self.transactions.start_client(now, client, kind, flow, request, index);
     }
 
-    //= rfc3261#18.1.1
-    /// The stream by which a request of `length` bytes goes instead of a datagram that would be cut, and what is then
-    /// known of the datagram's way. Where it failed lately the datagram goes at once.
+    //= rfc3261#18.1.1:large-by-stream
+    /// Returns the stream flow for a request of `length` bytes that is too large for a datagram, and the next-hop
+    /// kind of the datagram fallback. If the stream failed recently, the datagram is sent at once.
     fn better_stream(
         &self,
         now: Timestamp,
@@ -389,7 +393,7 @@ impl Proxy {
         Some((Flow::new(listener, Transport::Tcp, flow.peer), fixed))
     }
 
-    /// Writes the request for one place, by a stream where it is too large for a datagram.
+    /// Writes the request for a next hop, over a stream if it is too large for a datagram.
     #[expect(clippy::too_many_arguments, reason = "all of it is the request's")]
     pub(crate) fn write_fitting(
         &mut self,
@@ -402,8 +406,8 @@ impl Proxy {
         tag: BranchTag,
         max_breadth: Option<u32>,
     ) -> (Flow, Buf) {
-        // What an ACK or a CANCEL belongs to may have offered it, and its Via is as good as the same; what answers anything else finds nobody who
-        // would take note.
+        // The request of an ACK or CANCEL may have offered it, and its Via should match. Any other stateless request
+        // gets no offer, because nothing would record the feedback in the response.
         let offer = match message.method() {
             Method::Ack | Method::Cancel => self.overload_offer(now, target, place, flow.peer),
             _ => None,
@@ -463,7 +467,7 @@ impl Proxy {
         request
     }
 
-    /// What the branch of a client transaction says.
+    /// Returns the content of a client transaction's branch.
     fn tag_of(
         &mut self,
         client: ClientId,
@@ -485,7 +489,7 @@ impl Proxy {
         tag
     }
 
-    /// Keeps what later branches are written from.
+    /// Stores what later branches are written from.
     fn store_forwarding(&mut self, index: u32, forwarding: &Forwarding<'_>) {
         if let Some(context) = self.context_mut(index)
             && context.fork.is_none()
@@ -500,7 +504,7 @@ impl Proxy {
         }
     }
 
-    /// Does something with the request as it came in, where it is still there.
+    /// Calls `act` with the request as received, if it is still stored.
     pub(crate) fn with_request(&mut self, index: u32, act: impl FnOnce(&mut Self, &Message<'_>, &Forwarding<'_>)) {
         let Some(context) = self.context_mut(index) else { return };
         let Some(recipe) = context.fork.as_ref().map(|later| later.forwarding.clone()) else { return };
@@ -516,40 +520,40 @@ impl Proxy {
         }
     }
 
-    /// A response of our own becomes the best so far where there is none that is better.
+    /// Makes our own response the best so far, unless there is a better one.
     pub(crate) fn keep_own(&mut self, now: Timestamp, index: u32, status: Status) {
         let response = self.write_local(now, index, status);
         self.keep_if_better(index, BestResponse { status, response });
     }
 
-    /// What tells a Request-URI from others of one request.
+    /// Returns a hash that distinguishes the Request-URIs of a request.
     pub(crate) fn uri_hash(&self, place: &NextHop) -> u64 {
         self.tag_key.table64(&[&place.request_uri])
     }
 }
 
-/// What is sent, and what is left when it fails.
+/// A request to send on a branch, and the remaining next hops if it fails.
 struct BranchSend<'a> {
     target: &'a mut Target,
     flow: Flow,
     breadth: u32,
     credentials: &'a [u8],
-    /// It begins a call.
+    /// Whether it begins a call.
     is_call: bool,
-    /// The call at the balanced target that it is sent to.
+    /// Guard of the call at the balanced target.
     call_guard: Option<CallGuard>,
 }
 
-/// Where a request is written for.
+/// The next hop that a request is written for.
 struct HopRequest<'a> {
     target: &'a Target,
     place: &'a NextHop,
     credentials: &'a [u8],
-    /// How the next hop is asked to say how much it takes, if it is.
+    /// The overload control offer to the next hop, if any.
     offer: Option<&'static [u8]>,
 }
 
-/// Brings the targets into the order of falling q, and says how many of them are tried at once.
+/// Sorts the targets by descending q and returns how many are tried in parallel first.
 pub(crate) fn sort_by_q(targets: &mut [Target]) -> usize {
     if targets.windows(2).any(|pair| matches!(pair, [a, b] if a.q < b.q)) {
         targets.sort_by_key(|target| core::cmp::Reverse(target.q));
@@ -558,8 +562,9 @@ pub(crate) fn sort_by_q(targets: &mut [Target]) -> usize {
     targets.iter().take_while(|target| target.q == best).count()
 }
 
-//= rfc5393#5.3.3
-/// The part of the breadth that one of `count` branches gets; all parts together are the whole.
+//= rfc5393#5.3.3:sum
+//= rfc5393#5.3.3:whole
+/// Returns the share of the breadth for one of `count` branches; the shares add up to the whole.
 fn share(breadth: u32, count: usize, number: usize) -> u32 {
     let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let extra = u32::from(u32::try_from(number).unwrap_or(u32::MAX) < breadth % count);
@@ -570,7 +575,7 @@ fn narrow(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(NO_CONTEXT)
 }
 
-/// Adds destinations to those that are tried later, each after those of its q that are there.
+/// Adds destinations to the waiting ones, each after those with the same q.
 pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
     for target in targets.into_iter().take(MAX_BRANCHES.saturating_sub(waiting.len())) {
         let at = waiting.partition_point(|other| other.q < target.q);
@@ -582,6 +587,7 @@ pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
 mod tests {
     use super::*;
 
+    //= rfc5393#5.3.3:whole
     #[test]
     fn breadth_is_shared_out_whole() {
         assert_eq!((0..3).map(|n| share(60, 3, n)).collect::<Vec<_>>(), [20, 20, 20]);

@@ -1,4 +1,4 @@
-//! What a request is forwarded with: for the branches of now, and kept for those of later.
+//! Parameters of forwarding a request, borrowed for current branches and owned for later ones.
 
 use core::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::forward::Edits;
 use crate::policy::Policy;
 use crate::routing::RouteSet;
 
-/// What all branches of a request share.
+/// Parameters common to all branches of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarding<'a> {
     /// The edits.
     pub edits: Edits<'a>,
-    /// The flow by which the caller of a dialog that begins is reached, where its Contact does not say enough.
+    /// The flow to the caller of a new dialog, if its Contact does not suffice.
     pub caller: Option<Flow>,
-    /// Whether who registers said that it supports outbound (RFC 5626), for the Path that it is given.
+    /// Whether the registering client supports outbound (RFC 5626), for its Path.
     pub outbound: bool,
-    /// The loop hash of the request as it came in.
+    /// Loop hash of the request as received.
     pub loop_hash: u64,
-    /// Max-Breadth to be shared out, or written where there was none (RFC 5393 §5.3.3).
+    /// Max-Breadth to distribute, or to write if there was none (RFC 5393 §5.3.3).
     pub max_breadth: u32,
-    /// The times.
+    /// The limits for this request.
     pub policy: ForwardingPolicy,
-    /// The call's name to who follows it; 0 where nobody does.
+    /// Id of the call in call tracking; 0 if it is not tracked.
     pub call: u64,
-    /// Other members share our keys, and may be sent what follows.
+    /// Whether other members share our keys and may receive later messages.
     pub has_shared_keys: bool,
 }
 
-/// The operator's limits that hold for one request.
+/// The operator's limits for a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwardingPolicy {
     /// Timer C.
@@ -53,7 +53,7 @@ pub struct ForwardingPolicy {
 }
 
 impl ForwardingPolicy {
-    /// The operator's, with the ring time-out of a route and the failover time-out of a balanced set where they have one.
+    /// Returns the policy's limits, overridden by a route's ring timeout and a balanced set's failover timeout.
     #[must_use]
     pub fn of(policy: &Policy, ring_timeout: Option<Duration>, failover_timeout: Option<Duration>) -> Self {
         let Policy { fork_timeout, avoid_for, recurse, mtu, outbound, only_where_needed, .. } = *policy;
@@ -72,7 +72,7 @@ impl ForwardingPolicy {
     }
 }
 
-/// A [`Forwarding`] that outlives the bytes of its request.
+/// A [`Forwarding`] that does not borrow from the request.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedForwarding {
     source: Flow,
@@ -112,12 +112,12 @@ impl OwnedForwarding {
         }
     }
 
-    /// The Routes of `message`, which is the same request.
+    /// Returns the Routes of `message`, the same request.
     pub(crate) fn routes<'a>(&self, message: &Message<'a>) -> RouteSet<'a> {
         RouteSet::reread(message, self.own_routes, self.from_last)
     }
 
-    /// The forwarding of the request whose Routes are `routes`.
+    /// Returns the forwarding of the request with `routes`.
     pub(crate) fn forwarding<'a>(&'a self, routes: &'a RouteSet<'a>) -> Forwarding<'a> {
         Forwarding {
             edits: Edits {

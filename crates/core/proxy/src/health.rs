@@ -1,4 +1,4 @@
-//! What is learnt of the places that requests are sent to: who fails is avoided, who says something is there.
+//! Health of next hops: one that fails is avoided, one that responds is available.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::engine::{NextHopEvent, Proxy};
 use crate::target::{NextHop, NextHopAddress, Target};
 
 impl Proxy {
-    /// Tries the place where a branch failed after the others for a while.
+    /// Avoids the next hop where a branch failed: it is tried after others for a while.
     pub(crate) fn avoid(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause) {
         self.avoid_as(now, index, client, cause, None);
     }
 
-    /// The same of who refused, and may have said for how long.
+    /// Avoids a next hop that refused, for the time it asked for, if any.
     pub(crate) fn avoid_after_refusal(
         &mut self,
         now: Timestamp,
@@ -35,8 +35,8 @@ impl Proxy {
         if let Some(work) = branch.request_guard.take() {
             let target = Arc::clone(work.target());
             work.handle_failure(now);
-            // Who answers others meanwhile is there and has too much to do: to take it for dead would give what it does to the others,
-            // until all are taken for dead while they have nothing to do.
+            // A target that responds to other requests is alive but overloaded. Treating it as dead would shift its
+            // load to the others, until all are treated as dead while they are idle.
             if cause == Cause::Silent && branch.invite_sent_at.is_some_and(|begun| target.has_answered_since(begun)) {
                 return;
             }
@@ -54,9 +54,9 @@ impl Proxy {
         }
     }
 
-    /// Whether what the first place of `target` does not answer soon is better tried at the next. Where a balanced target has only
-    /// such behind it as failed themselves it is waited for as if it stood alone: the last that works, taken for dead because it
-    /// is slow, would be avoided as well.
+    /// Whether a request that the first next hop of `target` does not answer soon should be tried at the next. If all
+    /// other next hops of a balanced set have failed, the first gets as much time as if it were alone: otherwise the
+    /// last working one, treated as dead because it is slow, would be avoided too.
     pub(crate) fn has_alternative(&self, now: Timestamp, target: &Target) -> bool {
         let is_out = |place: &NextHop| match &place.address {
             NextHopAddress::Flow(flow) => self.outages.is_out(now, &Hop::of(flow)),
@@ -66,13 +66,13 @@ impl Proxy {
         !others.is_empty() && (first.balanced.is_none() || is_out(first) || !others.iter().all(is_out))
     }
 
-    /// Who is at `flow` has answered, as was found out otherwise than by what is forwarded: if it was taken for gone, it is
-    /// not. What it refused it may refuse yet.
+    /// Handles evidence, from other than forwarded requests, that the peer at `flow` is alive: it is not treated as
+    /// unreachable any more. A refusal stays in effect.
     pub fn handle_sign_of_life(&mut self, now: Timestamp, flow: Flow) {
         self.on_sign_of_life(now, Some(flow));
     }
 
-    /// What a branch was sent to has answered.
+    /// Records a final response from the flow of a branch.
     pub(crate) fn on_answer(&mut self, now: Timestamp, flow: Option<Flow>) {
         let Some(flow) = flow else { return };
         let hop = Hop::of(&flow);
@@ -80,7 +80,7 @@ impl Proxy {
         self.report_recovery(now, hop, outage);
     }
 
-    /// What a branch was sent to has taken the call that had `begun` then.
+    /// Records that the flow of a branch has answered the call that was sent at `begun`.
     pub(crate) fn on_call_answered(&mut self, now: Timestamp, flow: Option<Flow>, begun: Timestamp) {
         let Some(flow) = flow else { return };
         let hop = Hop::of(&flow);
@@ -88,7 +88,7 @@ impl Proxy {
         self.report_recovery(now, hop, outage);
     }
 
-    /// What a branch was sent to has said something, if nothing final: if it was taken for dead, it is not.
+    /// Records a provisional response from the flow of a branch, which shows that the peer is not dead.
     pub(crate) fn on_sign_of_life(&mut self, now: Timestamp, flow: Option<Flow>) {
         let Some(flow) = flow else { return };
         let hop = Hop::of(&flow);

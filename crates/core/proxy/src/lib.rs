@@ -1,7 +1,7 @@
-//! The proxy (RFC 3261 §16): response contexts, forking, routing, CANCEL, and the responses that it makes itself.
+//! The proxy (RFC 3261 §16): response contexts, forking, routing, CANCEL, and responses that it generates itself.
 //!
-//! [`Proxy`] stands on the transactions and knows nothing of users, registrations or configuration: the shard decides where
-//! a request goes and hands it a [`Forwarding`].
+//! [`Proxy`] uses the transaction layer and knows nothing of users, registrations or configuration. The shard decides
+//! where a request goes and passes a [`Forwarding`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

@@ -1,5 +1,5 @@
-//! Overload control between servers (RFC 7339, RFC 7415): what responses tell who sent the request, what responses of next hops say,
-//! and which requests are not sent to them therefore.
+//! Overload control between servers (RFC 7339, RFC 7415): feedback in responses to the sender, feedback from next
+//! hops, and requests withheld from them because of it.
 
 use std::sync::Arc;
 
@@ -19,26 +19,26 @@ use crate::forward;
 use crate::local::{self, ToTag, ViaText};
 use crate::target::{NextHop, NextHopAddress, Target};
 
-/// What servers tell each other of their load; all shards share it.
+/// State of overload control, shared by all shards.
 #[derive(Clone, Debug)]
 pub struct OverloadControl {
-    /// What this process sheds.
+    /// This process's load shedding.
     pub shedding: Arc<Shedding>,
-    /// What next hops have asked for.
+    /// The limits requested by next hops.
     pub neighbours: Arc<Neighbours>,
-    /// Whether it is offered and told at all.
+    /// Whether overload control is offered to next hops and sent to senders.
     pub is_enabled: bool,
 }
 
 impl Proxy {
-    /// Whether overload control is offered to next hops and told to who asks for it.
+    /// Sets whether overload control is offered to next hops and sent to senders that ask for it.
     pub const fn set_overload_control(&mut self, enabled: bool) {
         self.overload.is_enabled = enabled;
     }
 
     //= rfc7415#3.3
-    /// How the next hop at `place` is asked to say how much it takes, if the operator has named it as a server. Algorithms are listed for
-    /// those that have shown that they understand it.
+    /// Returns the overload control offer to a next hop, if the operator has configured it as a server. Algorithms
+    /// are listed only for those known to support overload control.
     pub(crate) fn overload_offer(
         &self,
         now: Timestamp,
@@ -54,8 +54,8 @@ impl Proxy {
         (self.overload.is_enabled && is_server).then(offer)
     }
 
-    /// Begins a response to `message`, which came from `source`; its sender is told of the load, where it has asked and there is something
-    /// to tell.
+    /// Starts a response to `message`, received from `source`, with overload feedback if the sender asked and there
+    /// is any.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     #[must_use]
@@ -92,7 +92,7 @@ impl Proxy {
         self.begin_response_from_head(now, out, to_tag, message.head(), message.via(), source, status, reason)
     }
 
-    /// The same where only the head of the request is understood.
+    /// Starts the same for a request of which only the head was parsed.
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     #[must_use]
     pub fn begin_response_from_head<'b>(
@@ -112,8 +112,8 @@ impl Proxy {
         }
     }
 
-    /// What a response to a request that came from `source` with the topmost Via `via` tells its sender; `None` where that has not
-    /// asked, or there is nothing to tell.
+    /// Returns the overload feedback for the sender of a request from `source` with the topmost Via `via`; `None` if
+    /// it has not asked or there is nothing to report.
     #[must_use]
     pub fn feedback(&self, now: Timestamp, via: &Via<'_>, source: &Flow) -> Option<Feedback> {
         if self.overload.shedding.has_feedback(now) { self.feedback_to(now, via, source.peer) } else { None }
@@ -127,7 +127,7 @@ impl Proxy {
         self.overload.shedding.feedback_for(now, client, via.params.value("oc-algo"))
     }
 
-    /// Writes a response of a next hop as it goes up; `None` where it is for nobody.
+    /// Writes a next hop's response to forward upstream; `None` if no Via would remain.
     #[inline]
     pub(crate) fn write_upstream(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
         if response.has_other_next_via_params() {
@@ -144,20 +144,20 @@ impl Proxy {
         }
     }
 
-    /// What the Via below ours in a response becomes; `None` where it stays as it is.
+    /// Returns the replacement of the Via below ours in a response; `None` if it is unchanged.
     fn upstream_via(&self, now: Timestamp, response: &Message<'_>) -> Option<ViaText> {
         let via = response.next_via()?;
         let client =
             SocketAddr::new(via.response_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), via.response_port());
         let feedback = self.feedback_to(now, &via, client);
         //= rfc7339#5.4
-        // What others say in that Via is not theirs to say: a phone could keep all calls from this server.
+        // Feedback of others in that Via is not trustworthy: a phone could keep all calls away from this server.
         let is_forged = || Feedback::read(via.params.iter().map(|param| (param.name, param.value))).is_some();
         (feedback.is_some() || is_forged()).then(|| local::with_feedback(via.text, feedback.as_ref())).flatten()
     }
 
     //= rfc7339#5.4
-    /// Takes note of what the next hop of a branch says of its load, where it was asked. `via` is ours, as it came back.
+    /// Records the load feedback of a branch's next hop, if it was offered. `via` is ours from the response.
     #[cold]
     pub(crate) fn record_next_hop_load(&self, now: Timestamp, index: u32, client: ClientId, via: &Via<'_>) {
         let params = via.params.as_bytes();
@@ -175,8 +175,8 @@ impl Proxy {
 
     //= rfc7339#5.5
     //= rfc7339#5.10
-    /// Takes from the front of the places those whose next hop asks for less than the request would be one of; each way to another one
-    /// takes of the budget as any failover does. Whether a place is left.
+    /// Removes leading next hops whose limits exclude this request. Each skip to another is charged to the failover
+    /// budget. Returns whether one is left.
     #[cold]
     pub(crate) fn skip_overloaded_hops(&mut self, now: Timestamp, message: &Message<'_>, target: &mut Target) -> bool {
         let asking = OutgoingRequest {
@@ -201,8 +201,8 @@ impl Proxy {
 }
 
 //= rfc7339#5.10.1
-/// Whether a request is never refused for a next hop's load: it belongs to something begun, or is of an emergency, or somebody has
-/// given it a priority (RFC 4412).
+/// Whether a request is exempt from a next hop's limits: within a dialog, for an emergency, or with a resource
+/// priority (RFC 4412).
 fn has_priority(message: &Message<'_>) -> bool {
     let belongs = matches!(message.method(), Method::Ack | Method::Bye | Method::Cancel | Method::Prack);
     belongs

@@ -1,14 +1,15 @@
-//! The client transactions whose branches do not name them: where members share their keys, the branch is a function of the
+//! Client transactions whose branches do not name them: if members share keys, the branch is a function of the
 //! request.
 
 use strowger_foundation::map::{SeededMap, seeded};
 use strowger_transaction::ClientId;
 
-/// So few entries are never looked through.
+/// Below this size the table is never cleaned.
 const SMALL: usize = 1024;
 
-/// Client transactions by what stands in their branches. Who has ended is dropped when there are twice as many entries as were
-/// left the last time: so it costs nothing that tells, and there are never more than twice the transactions and a few.
+/// Client transactions by the number in their branches. Ended ones are removed whenever the table has doubled since
+/// the last cleanup. The amortized cost is negligible, and the table never exceeds twice the number of transactions
+/// plus a few.
 #[derive(Debug)]
 pub(crate) struct SharedBranches {
     clients: SeededMap<u64, ClientId>,
@@ -20,7 +21,7 @@ impl SharedBranches {
         Self { clients: SeededMap::with_hasher(seeded(seed)), full_at: SMALL }
     }
 
-    /// `place` is the branch of `client`; `is_live` says who has not ended.
+    /// Maps `place`, the number in the branch, to `client`. `is_live` tells which transactions have not ended.
     pub(crate) fn insert(&mut self, place: u64, client: ClientId, is_live: impl Fn(ClientId) -> bool) {
         if self.clients.len() >= self.full_at {
             self.clients.retain(|_, client| is_live(*client));
@@ -30,7 +31,7 @@ impl SharedBranches {
         self.clients.insert(place, client);
     }
 
-    /// Whose branch `place` is, or was.
+    /// Returns the current or former transaction of the branch `place`.
     pub(crate) fn find(&self, place: u64) -> Option<ClientId> {
         self.clients.get(&place).copied()
     }
@@ -45,7 +46,7 @@ mod tests {
         let mut shared = SharedBranches::new(1);
         let client = |number: u32| ClientId::from_parts(number, 0);
         for number in 0..100_000_u32 {
-            // The last hundred are alive.
+            // The last hundred are live.
             shared.insert(u64::from(number), client(number), |other| other.index() + 100 > number);
             assert!(shared.clients.len() <= SMALL.max(2 * 100));
         }

@@ -1,4 +1,4 @@
-//! What is forwarded without state (RFC 3261 §16.11): requests, and the responses that no transaction waits for.
+//! Stateless forwarding (RFC 3261 §16.11): requests, and responses that match no transaction.
 
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Message, Method};
@@ -10,8 +10,8 @@ use crate::target::{BalancedTarget, NextHop, NextHopAddress, Target};
 
 impl Proxy {
     //= rfc3261#16.11
-    /// Forwards a request without keeping anything, to the first place of `target`; one that is a name yet is dropped, for
-    /// the client sends it again.
+    /// Forwards a request statelessly to the first next hop of `target`. Drops the request if that is an unresolved
+    /// name; the client retransmits.
     pub fn forward_stateless(
         &mut self,
         now: Timestamp,
@@ -26,7 +26,7 @@ impl Proxy {
         let mut before = None;
         for (at, place) in target.next_hops.iter().enumerate() {
             let this = target_of(place);
-            // Of each target one address.
+            // One address per target.
             if at == 0 || (is_for_all && this.is_some() && this != before) {
                 self.send_stateless(now, message, forwarding, target, place);
             }
@@ -48,14 +48,14 @@ impl Proxy {
             let owner = stateless_owner(self.loop_key(), message);
             BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash }
         });
-        // An ACK has neither breadth nor forks of its own.
+        // An ACK has no breadth and does not fork.
         let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);
         let (flow, request) = self.write_fitting(now, message, forwarding, target, place, flow, tag, breadth);
         self.counters.forwarded_stateless += 1;
         self.transactions.send_once(flow, request);
     }
 
-    /// What the branch to a target of a balanced set says, where other members share the keys.
+    /// Returns the branch to a balanced target when other members share the keys.
     pub(crate) fn shared_tag(
         &self,
         message: &Message<'_>,
@@ -71,7 +71,7 @@ impl Proxy {
         })
     }
 
-    /// Sends a response on to `upstream`, where there is one.
+    /// Forwards a response to `upstream`, if known.
     pub(crate) fn pass_stateless(&mut self, now: Timestamp, message: &Message<'_>, upstream: Option<Flow>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
         match upstream.filter(|_| self.write_upstream(now, &mut response, message).is_some()) {

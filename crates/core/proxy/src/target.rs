@@ -1,4 +1,4 @@
-//! Where a request is sent.
+//! The targets of a request.
 
 use std::sync::Arc;
 
@@ -10,81 +10,80 @@ use strowger_message::Status;
 
 use crate::policy::Changes;
 
-/// One destination of a request, which becomes one branch at a time: it is tried at its places, one after the other, until
-/// one answers.
+/// One destination of a request, with one branch at a time: its next hops are tried in order until one responds.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where, in the order in which it is tried; at least one.
+    /// Next hops in order of preference; at least one.
     pub next_hops: SmallVec<[NextHop; 1]>,
-    /// The preference in thousandths: higher ones are tried first, equal ones at once (RFC 3261 §16.6).
+    /// Preference in thousandths: higher values are tried first, equal ones in parallel (RFC 3261 §16.6).
     pub q: u16,
-    /// Headers that are changed for this destination.
+    /// Header changes for this destination.
     pub changes: Option<Arc<Changes>>,
-    /// The trunk whose credentials answer a challenge; its id.
+    /// Id of the trunk whose credentials answer a challenge.
     pub trunk: Option<u32>,
-    /// There were several places that were worth a try: the last of them is given no more time than the others.
+    /// Whether there were several usable next hops: the last one then gets no more time than the others.
     pub has_several_hops: bool,
-    /// What it may take to try another place when one fails; it takes nothing where nobody shares the places.
+    /// Budget for failover to another next hop; not needed if the next hops are not shared.
     pub budget: Option<Arc<FailoverBudget>>,
 }
 
-/// One place where a destination may be.
+/// A next hop of a destination.
 #[derive(Clone, Debug)]
 pub struct NextHop {
-    /// The Request-URI there.
+    /// The Request-URI to send.
     pub request_uri: SmallVec<[u8; 64]>,
-    /// Where that is.
+    /// The address, or the name to resolve.
     pub address: NextHopAddress,
-    /// Route headers that lead there: the Path of its registration.
+    /// Route headers to insert: the Path of its registration.
     pub path: Option<Box<[u8]>>,
-    /// What is known of the way there.
+    /// What is known about the next hop.
     pub kind: NextHopKind,
-    /// The target of a balanced set that is there, which is told of what it gets to do.
+    /// The target of a balanced set at this next hop, which counts its requests.
     pub balanced: Option<BalancedTarget>,
 }
 
-/// A target of a balanced set, as one request is sent to it.
+/// A target of a balanced set with the weight of a request.
 #[derive(Clone, Debug)]
 pub struct BalancedTarget {
-    /// Which.
+    /// The target.
     pub target: Arc<balancer::Target>,
-    /// The work that the request is, in thousandths of that of a BYE.
+    /// Weight of the request in thousandths of a BYE.
     pub work: u32,
-    /// Calls that it may have at one time, at most.
+    /// Largest number of concurrent calls at the target.
     pub capacity: u32,
 }
 
-/// All places that are left are of targets that have as many calls as they may have.
+/// All remaining next hops are targets at their call limit.
 pub(crate) struct AllTargetsFull;
 
-/// An address, or a name that leads to addresses.
+/// An address, or a name to resolve.
 #[derive(Clone, Debug)]
 pub enum NextHopAddress {
-    /// Here.
+    /// A known address.
     Flow(Flow),
-    /// Where the DNS says.
+    /// A name to look up in the DNS.
     Name {
-        /// What is asked.
+        /// The DNS query.
         question: Box<LocateQuery>,
-        /// The listener from which it is best reached, as far as one can say.
+        /// The preferred listener, as far as it is known before resolution.
         listener: ListenerId,
     },
 }
 
-/// What is known of the way to a place.
+/// What is known about a next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHopKind {
-    /// Anybody can send there: a large request may go by a stream instead of a datagram.
+    /// An address that is not bound to a flow: a large request may use a stream instead of a datagram.
     Address,
-    /// As [`Reach::Address`], but its transport is named or was chosen already.
+    /// Like [`NextHopKind::Address`], but the transport is given or already chosen.
     AddressFixedTransport,
-    /// An address that many requests are sent to: a target of a route, or what a name led to. When it fails it is avoided.
+    /// An address that many requests share: a target of a route, or a resolved name. It is avoided after a failure.
     Shared,
-    /// As [`Reach::Shared`] with its transport named or chosen.
+    /// Like [`NextHopKind::Shared`], with the transport given or already chosen.
     SharedFixedTransport,
-    /// The flow of a registration or of a dialog: it, and what follows in the dialog, goes this way and no other.
+    /// The flow of a registration or dialog: this request and later ones of the dialog must use it.
     Flow {
-        /// What the caller is told where the flow is gone.
+        /// The status for the caller if the flow is gone.
         status_if_gone: Status,
     },
 }
@@ -98,7 +97,7 @@ impl NextHopKind {
         matches!(self, Self::Shared | Self::SharedFixedTransport)
     }
 
-    /// What is known once the transport is chosen; `None` where it was already.
+    /// Returns the kind after the transport is chosen; `None` if it already was.
     pub(crate) const fn with_fixed_transport(self) -> Option<Self> {
         match self {
             Self::Address => Some(Self::AddressFixedTransport),
@@ -116,14 +115,14 @@ impl NextHopKind {
 }
 
 impl Default for Target {
-    /// One of the highest preference that is nowhere yet.
+    /// Returns a destination of the highest preference without next hops.
     fn default() -> Self {
         Self { next_hops: SmallVec::new(), q: 1000, changes: None, trunk: None, has_several_hops: false, budget: None }
     }
 }
 
 impl Target {
-    /// The destination that is at one place.
+    /// Creates a destination with one next hop.
     #[must_use]
     pub fn at(place: NextHop) -> Self {
         let mut places = SmallVec::new();
@@ -131,8 +130,8 @@ impl Target {
         Self { next_hops: places, q: 1000, ..Self::default() }
     }
 
-    /// The seat of a call at the first place, where that is a balanced target's that is known. Those that have filled up since they
-    /// were chosen, by others who chose them at the same moment, are places no more.
+    /// Acquires a call at the first next hop if that is a balanced target with a known address. Drops next hops whose
+    /// targets have reached their limit since they were selected, because of concurrent requests.
     pub(crate) fn acquire_call(&mut self) -> Result<Option<CallGuard>, AllTargetsFull> {
         while let Some(place) = self.next_hops.first() {
             let Some(balanced) = place.balanced.as_ref().filter(|_| matches!(place.address, NextHopAddress::Flow(_)))

@@ -1,4 +1,4 @@
-//! One binding, small.
+//! A binding in compact form.
 
 use core::cmp::Ordering;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -11,28 +11,28 @@ use crate::locations::ContactTarget;
 use crate::text::Text;
 use crate::wheel::BindingKey;
 
-/// One contact of one address of record. 112 bytes, and the text behind it.
+/// One contact of one address of record: 112 bytes, and its text.
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) text: Text,
     pub(crate) call_id: [u8; 16],
     pub(crate) expires: Timestamp,
-    /// Its neighbours among those that expire at about the same time.
+    /// Its neighbours among bindings that expire at about the same time.
     pub(crate) links: Links,
     pub(crate) keep_alive: TimerId,
-    /// Of the address of record.
+    /// Hash of the address of record.
     pub(crate) hash: u32,
-    /// Its first serial.
+    /// The serial at which it was created.
     pub(crate) first_serial: u32,
     pub(crate) cseq: u32,
-    /// Counts the stripe's updates; tells which binding is newer, and wraps.
+    /// Serial of its last update in the stripe, which orders bindings by age; wraps.
     pub(crate) serial: u32,
     pub(crate) packed_flow: PackedFlow,
 }
 
 const _: () = assert!(size_of::<Binding>() <= 112, "the budget of a binding");
 
-/// Neighbours in a ring: bindings, or the ring's own link.
+/// Neighbours in a ring: bindings or the ring's own link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Links {
     pub(crate) prev: u32,
@@ -40,7 +40,7 @@ pub(crate) struct Links {
 }
 
 impl Binding {
-    /// What names it as long as it is there.
+    /// Returns its key, which is unique during its lifetime.
     pub(crate) const fn key(&self) -> BindingKey {
         BindingKey { hash: self.hash, born: self.first_serial }
     }
@@ -53,7 +53,7 @@ impl Binding {
         self.text.uri()
     }
 
-    /// The name of the device without its brackets; empty where it has none.
+    /// Returns the instance ID without brackets; empty if there is none.
     pub(crate) fn instance(&self) -> &[u8] {
         self.text.instance()
     }
@@ -70,14 +70,15 @@ impl Binding {
         self.packed_flow.flow()
     }
 
-    /// The connection that the binding goes with.
+    /// Returns the connection whose close removes the binding.
     pub(crate) fn bound_connection(&self) -> Option<ConnId> {
         self.packed_flow
             .connection
             .filter(|_| !self.packed_flow.has(PackedFlow::REOPEN) && !self.packed_flow.is_via_other_member())
     }
 
-    /// Whether we keep its flow open: nobody else does where a translation closes it (RFC 5626 §4.4.1).
+    /// Returns whether the server must send keep-alives: if the binding is behind NAT and the client does not keep
+    /// the flow open itself (RFC 5626 §4.4.1).
     pub(crate) fn wants_keep_alive(&self) -> bool {
         let kept_open = self.reg_id().is_some() && self.packed_flow.connection.is_some();
         self.packed_flow.preference.is_translated() && !kept_open && !self.packed_flow.is_via_other_member()
@@ -95,19 +96,19 @@ impl Binding {
         }
     }
 
-    /// Rounded up, so that a binding that is still there never shows 0.
+    /// Returns the remaining seconds, rounded up, so that a current binding never shows 0.
     pub(crate) fn expires_in_s(&self, now: Timestamp) -> u64 {
         let left = self.expires.saturating_since(now);
         left.as_secs() + u64::from(left.subsec_nanos() > 0)
     }
 
-    /// By falling q, among equals the newest first.
+    /// Orders by falling q, and at equal q the newest first.
     pub(crate) fn precedence(&self, other: &Self) -> Ordering {
         let q = |binding: &Self| binding.packed_flow.preference.q().unwrap_or(1000);
         q(other).cmp(&q(self)).then_with(|| other.age(self))
     }
 
-    /// Less is older.
+    /// Orders by age; less is older.
     pub(crate) fn age(&self, other: &Self) -> Ordering {
         self.serial.wrapping_sub(other.serial).cast_signed().cmp(&0)
     }
@@ -143,7 +144,8 @@ impl PackedFlow {
             }
             SocketAddr::V6(v6) => {
                 let mut ip = v6.ip().octets();
-                // The second to eighth byte of a link-local address are zero (RFC 4291 §2.5.6): room for the interface.
+                // Bytes two to eight of a link-local address are zero (RFC 4291 §2.5.6), which leaves room for the
+                // interface index.
                 if let [0xfe, 0x80, 0, 0, a, b, c, d, ..] = &mut ip
                     && [*a, *b, *c, *d] == [0; 4]
                 {
@@ -156,17 +158,17 @@ impl PackedFlow {
         Self { connection, ip, port: peer.port(), listener, preference, flags, transport }
     }
 
-    /// Remembers that the contact's host was found to be the peer's address.
+    /// Sets whether the contact's host is the peer's address.
     pub(crate) const fn with_at_peer(self, is_at_peer: bool) -> Self {
         Self { flags: if is_at_peer { self.flags | Self::AT_PEER } else { self.flags }, ..self }
     }
 
-    /// Whether the contact's host is known to be the peer's address.
+    /// Returns whether the contact's host is known to be the peer's address.
     pub(crate) fn is_at_peer(&self) -> bool {
         self.has(Self::AT_PEER)
     }
 
-    /// Says that only another server reaches it.
+    /// Sets whether only another member reaches it.
     pub(crate) const fn with_via_other_member(self, is_elsewhere: bool) -> Self {
         Self { flags: if is_elsewhere { self.flags | Self::VIA_OTHER_MEMBER } else { self.flags }, ..self }
     }
@@ -175,7 +177,7 @@ impl PackedFlow {
         self.has(Self::VIA_OTHER_MEMBER)
     }
 
-    /// Says that an older change of another server may expire later than it.
+    /// Sets whether an older change of another member may expire after it.
     pub(crate) const fn with_needs_tombstone(self, is_outlasted: bool) -> Self {
         Self { flags: if is_outlasted { self.flags | Self::NEEDS_TOMBSTONE } else { self.flags }, ..self }
     }
@@ -184,7 +186,7 @@ impl PackedFlow {
         self.has(Self::NEEDS_TOMBSTONE)
     }
 
-    /// Whether both say the same, whatever is remembered besides.
+    /// Returns whether both are equal apart from cached flags.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let said = |place: &Self| (place.port, place.listener, place.preference, place.transport);
         said(self) == said(other)
@@ -214,7 +216,7 @@ impl PackedFlow {
     }
 }
 
-/// q and the translation in two bytes.
+/// The q value and the NAT flag in two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Preference(u16);
 

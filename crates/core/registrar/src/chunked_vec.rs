@@ -1,9 +1,9 @@
-//! A dense array in chunks: it grows without copying what is there, and gives memory back as it gets shorter.
+//! A dense array in chunks: it grows without copying elements, and frees memory as it shrinks.
 
-/// Elements of one chunk.
+/// Elements per chunk.
 pub(crate) const CHUNK: usize = 128;
 
-/// Elements at indices 0 to `len`, without holes.
+/// Elements at indices 0 to `len`, without gaps.
 #[derive(Debug)]
 pub(crate) struct ChunkedVec<T> {
     chunks: Vec<Vec<T>>,
@@ -40,7 +40,7 @@ impl<T> ChunkedVec<T> {
         }
     }
 
-    /// Takes the element at `index`; the last one moves to its place.
+    /// Removes the element at `index`; the last one moves there.
     pub(crate) fn swap_remove(&mut self, index: u32) -> Option<T> {
         let last = self.len.checked_sub(1)?;
         if index as usize > last {
@@ -55,8 +55,8 @@ impl<T> ChunkedVec<T> {
         }
     }
 
-    /// An empty last chunk is kept until half of the one before it is free too, so that a table that breathes around a
-    /// chunk's end does not allocate at every breath.
+    /// Frees the last chunk when it is empty and half of the chunk before it is free too, so that a table whose size
+    /// varies around a chunk boundary does not allocate each time.
     fn shrink(&mut self) {
         let wanted = (self.len + CHUNK / 2).div_ceil(CHUNK);
         if self.len == 0 {

@@ -1,4 +1,4 @@
-//! A binding as a Contact value of the answer (RFC 3261 §10.3 step 8, RFC 5627 §5.2).
+//! A binding as a Contact value of the response (RFC 3261 §10.3 step 8, RFC 5627 §5.2).
 
 use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
@@ -7,13 +7,13 @@ use strowger_message::Decimal;
 use crate::binding::Binding;
 use crate::gruu::GruuKey;
 
-/// The text that stands for a [`GruuKey`] in a temporary GRUU: what a user part may consist of.
+/// The text of a [`GruuKey`] in a temporary GRUU, valid as a user part.
 pub type GruuText = SmallVec<[u8; 64]>;
 
 /// Makes the text of a temporary GRUU.
 pub(crate) type GruuEncoder<'f> = &'f dyn Fn(&GruuKey) -> GruuText;
 
-/// Writes the Contact field; with GRUUs where the client understands them.
+/// Writes the Contact field, with GRUUs if the client supports them.
 pub(crate) fn write_contact(
     out: &mut Vec<u8>,
     now: Timestamp,
@@ -52,7 +52,7 @@ fn push_gruus(text: &mut Vec<u8>, binding: &Binding, temporary: &[u8]) {
     let aor = binding.aor();
     let at = aor.iter().rposition(|byte| *byte == b'@').unwrap_or(0);
     let (user, domain) = (aor.get(..at).unwrap_or(&[]), aor.get(at..).unwrap_or(&[]));
-    // The domain itself has no devices to tell apart.
+    // The domain itself has no devices.
     if user.is_empty() {
         return;
     }
@@ -82,7 +82,7 @@ fn push_decimal(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(Decimal::new(u32::try_from(number).unwrap_or(u32::MAX)).as_bytes());
 }
 
-/// A preference with as many decimals as it needs.
+/// Writes a q value with as many decimals as needed.
 fn push_q(text: &mut Vec<u8>, q: u16) {
     text.push(if q >= 1000 { b'1' } else { b'0' });
     let mut rest = q % 1000;

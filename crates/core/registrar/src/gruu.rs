@@ -1,4 +1,4 @@
-//! What tells the devices of one user apart: `+sip.instance` (RFC 5626 §4.1), and the names that GRUU gives them (RFC 5627).
+//! Instance IDs, which distinguish a user's devices: `+sip.instance` (RFC 5626 §4.1), and their GRUUs (RFC 5627).
 
 use core::hash::BuildHasher as _;
 
@@ -10,27 +10,28 @@ use crate::refusal::Refusal;
 use crate::stripe::low_half;
 use crate::update::ContactUpdate;
 
-/// The most bytes of an instance's name.
+/// Maximum length of an instance ID, in bytes.
 pub const MAX_INSTANCE_LEN: usize = 255;
 
-/// An instance as it is compared.
+/// An instance ID in the form used for comparison.
 type CanonicalInstance = SmallVec<[u8; 48]>;
 
-/// Where a temporary GRUU leads: the devices that have the instance of one address of record, until its Call-ID changes or
-/// the last of them is gone. What a GRUU's text is made from, sealed; says nothing to who does not know the server's key.
+/// The target of a temporary GRUU: the devices of an address of record with one instance ID, until its Call-ID
+/// changes or the last of them is removed. Sealed, it forms the GRUU's text; without the server's key it reveals
+/// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GruuKey {
-    /// The hash of the address of record.
+    /// Hash of the address of record.
     pub(crate) aor: u64,
     pub(crate) instance: u32,
     pub(crate) epoch: u32,
 }
 
 impl GruuKey {
-    /// Bytes of [`to_bytes`](Self::to_bytes).
+    /// Length of [`to_bytes`](Self::to_bytes).
     pub const LEN: usize = 16;
 
-    /// The key as bytes.
+    /// Returns the key as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let [a0, a1, a2, a3, a4, a5, a6, a7] = self.aor.to_be_bytes();
@@ -39,7 +40,7 @@ impl GruuKey {
         [a0, a1, a2, a3, a4, a5, a6, a7, i0, i1, i2, i3, e0, e1, e2, e3]
     }
 
-    /// The key that [`to_bytes`](Self::to_bytes) wrote.
+    /// Returns the key that [`to_bytes`](Self::to_bytes) encoded.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         let [a0, a1, a2, a3, a4, a5, a6, a7, i0, i1, i2, i3, e0, e1, e2, e3] = bytes;
@@ -51,26 +52,27 @@ impl GruuKey {
     }
 }
 
-/// The name in `"<urn:...>"`; `None` for what is no `+sip.instance` (RFC 5626 §10).
+/// Returns the URN in `"<urn:...>"`; `None` if it is no valid `+sip.instance` (RFC 5626 §10).
 pub(crate) fn read_instance(value: &[u8]) -> Option<&[u8]> {
     let name = value.strip_prefix(b"\"<")?.strip_suffix(b">\"")?;
     let uric = |byte: &u8| byte.is_ascii_alphanumeric() || b";/?:@&=+$,-_.!~*'()%".contains(byte);
     (!name.is_empty() && name.iter().all(uric)).then_some(name)
 }
 
-/// Whether two names are one instance's.
+/// Returns whether two instance IDs are equal.
 pub(crate) fn same_instance(a: &[u8], b: &[u8]) -> bool {
     a == b || a.eq_ignore_ascii_case(b) && canonicalize(a) == canonicalize(b)
 }
 
-/// 0 stands for no instance, and no instance has it. The number is the same in every process: who chooses instances so that
-/// they agree merges his own devices.
+/// Returns a hash of an instance ID; never 0, which stands for no instance. The hash has no key and is the same in
+/// every process: a user with colliding instance IDs merges only their own devices.
 pub(crate) fn instance_hash(name: &[u8]) -> u32 {
     if name.is_empty() { 0 } else { low_half(seeded(0).hash_one(&canonicalize(name)[..])).max(1) }
 }
 
 //= rfc5626#4.1
-/// Scheme and namespace compare in any case, and so does a UUID (RFC 4122 §3); the rest of another name by its bytes.
+/// Returns the canonical form: scheme, namespace and UUIDs (RFC 4122 §3) compare without regard to case, the rest of
+/// other URNs by bytes.
 pub(crate) fn canonicalize(name: &[u8]) -> CanonicalInstance {
     let is_uuid = name.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"urn:uuid:"));
     let mut colons = 0;
@@ -83,7 +85,7 @@ pub(crate) fn canonicalize(name: &[u8]) -> CanonicalInstance {
 }
 
 //= rfc5627#5.1
-/// A contact with an instance must lead away from its own address of record.
+/// Checks that a contact with an instance does not resolve to its own address of record.
 pub(crate) fn check_contact(aor: &[u8], contact: &ContactUpdate<'_>) -> Result<(), Refusal> {
     if contact.instance.is_empty() {
         return Ok(());

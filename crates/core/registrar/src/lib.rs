@@ -1,10 +1,10 @@
-//! The registrar of RFC 3261 §10: what a REGISTER asks for, the location table that it changes, and what a look-up finds.
+//! The registrar of RFC 3261 §10: parsing of REGISTER requests, the location table, and lookups.
 //!
-//! Besides it keeps flows (RFC 5626), the paths of proxies between (RFC 3327) and what GRUUs are made from (RFC 5627).
+//! It also stores flows (RFC 5626), the paths of intermediate proxies (RFC 3327) and the data of GRUUs (RFC 5627).
 //!
-//! Nearly all REGISTERs only renew what is there: [`Renewal::read`], [`Locations::renew`]. For all others the order of use is
-//! [`Update::read`], [`Locations::stage`], [`Locations::put`], [`Locations::write_contacts`]; calls use [`Locations::lookup`]; a
-//! shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
+//! Nearly all REGISTERs only refresh bindings: [`RefreshRequest::read`], [`Locations::refresh`]. All others use
+//! [`Update::read`], [`Locations::stage`], [`Locations::put`] and [`Locations::write_contacts`], in this order; calls
+//! use [`Locations::lookup`]; a shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

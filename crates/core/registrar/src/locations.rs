@@ -1,4 +1,4 @@
-//! The location table as all shards share it.
+//! The location table, shared by all shards.
 
 use core::hash::BuildHasher as _;
 use core::net::SocketAddr;
@@ -27,63 +27,64 @@ use crate::stripe::{Stripe, low_half};
 use crate::update::Update;
 use crate::version::{MemberId, Version, VersionClock};
 
-/// By how much the clocks of servers may differ that share a table.
+/// Maximum clock difference between members that share a table.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(600);
 
-/// A version that is so far ahead is that of a clock which is wrong.
+/// How far ahead a version may be, in ms; beyond that, the clock that made it is wrong.
 const MAX_FUTURE_MS: u64 = 86_400_000;
 
-/// A deadline that does not come.
+/// A deadline that is never reached.
 const NEVER: u64 = u64::MAX;
 
-/// Where a REGISTER came from.
+/// The source of a REGISTER.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// The listener and the peer's address; on a stream the connection too.
+    /// The listener and the peer's address; on a stream also the connection.
     pub flow: Flow,
-    /// Whether the host of the top Via's sent-by, and on datagrams its port, is the packet's source: if not, there is a
-    /// translation between. On a stream a Via has the port that is listened on.
+    /// Whether the host of the top Via's sent-by (over UDP also its port) is the packet's source. If not, the client
+    /// is behind NAT. On streams the Via has the listening port, which is not compared.
     pub via_sent_by_matches: bool,
 }
 
-/// One place where an address of record is reached.
+/// One contact of an address of record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContactTarget {
-    /// The contact URI as registered, byte for byte: a `?headers` part is still there and must not become headers of a
-    /// request. Header parameters (`expires`, `q`) are not part of it.
+    /// The contact URI as registered, byte for byte. A `?headers` part is included and must not become headers of a
+    /// request. Header parameters (`expires`, `q`) are excluded.
     pub uri: SmallVec<[u8; 64]>,
-    /// The preference in thousandths; 1000 where none was given.
+    /// The preference in thousandths; 1000 if none was given.
     pub q: u16,
-    /// Listener and address that the REGISTER came from, and the connection where it was a stream. Only that connection will
-    /// do for who is behind a translation or registered the flow itself; else with [`reopen`](Flow::reopen) `peer` is the
-    /// URI's own address, where it has one.
+    /// Listener and source address of the REGISTER, and the connection on streams. A contact behind NAT, or one that
+    /// registered the flow itself, is reachable only over that connection. Otherwise, with [`reopen`](Flow::reopen),
+    /// `peer` is the URI's own address, if it has one.
     pub flow: Flow,
-    /// Send by `flow`, not to the URI's address.
+    /// Whether to send by `flow` instead of to the URI's address.
     pub is_translated: bool,
-    /// Which device it is, where it said so; else 0. Targets of one device are tried one after the other (RFC 5626 §7).
+    /// Hash of the instance ID, or 0 without one. Targets of one device are tried one after the other (RFC 5626 §7).
     pub instance: u32,
-    /// What becomes the Route of requests (RFC 3327 §5.4); empty without other proxies between. The next hop is its first
-    /// URI; neither `flow` nor the URI's address is.
+    /// The Route of requests (RFC 3327 §5.4); empty without intermediate proxies. If not empty, its first URI is the
+    /// next hop, instead of `flow` or the URI's address.
     pub path: SmallVec<[u8; 24]>,
-    /// The address of the server that alone reaches it by `flow`, which is one of that server's; `None` where this one can.
+    /// The address of the member through which alone it is reachable; `flow` is then that member's. `None` if this
+    /// member can reach it.
     pub holder: Option<SocketAddr>,
 }
 
-/// What an update did.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateCounts {
-    /// Contacts that were not there before.
+    /// Contacts added.
     pub added: u16,
-    /// Contacts that were there.
+    /// Contacts refreshed.
     pub refreshed: u16,
-    /// Bindings that are there no more.
+    /// Bindings removed.
     pub removed: u16,
 }
 
-/// A binding behind a translation is to be kept open.
+/// A keep-alive to send for a binding behind NAT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingKeepAlive {
-    /// Where to send.
+    /// The flow to send on.
     pub flow: Flow,
     /// The contact URI as registered.
     pub uri: SmallVec<[u8; 64]>,
@@ -91,58 +92,58 @@ pub struct PendingKeepAlive {
     pub aor: SmallVec<[u8; 48]>,
 }
 
-/// One binding, for the operator.
+/// A binding as shown to the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct BindingView<'a> {
     /// The address of record.
     pub aor: &'a [u8],
     /// The contact URI as registered.
     pub uri: &'a [u8],
-    /// The preference in thousandths, where one was given.
+    /// The preference in thousandths, if given.
     pub q: Option<u16>,
     /// Seconds until it expires, rounded up.
     pub expires_in_s: u64,
-    /// Where the REGISTER came from.
+    /// The source of the REGISTER.
     pub flow: Flow,
-    /// Requests go by `flow`.
+    /// Whether requests go by `flow`.
     pub is_translated: bool,
-    /// The device's name; empty where it has none.
+    /// The instance ID; empty if there is none.
     pub instance: &'a [u8],
-    /// Which of its flows it is, where it registered flows.
+    /// The reg-id, if the device registered flows.
     pub reg_id: Option<u32>,
-    /// The Route of requests; empty without other proxies between.
+    /// The Route of requests; empty without intermediate proxies.
     pub path: &'a [u8],
-    /// The member that took its last REGISTER, where members share registrations.
+    /// The member that accepted its last REGISTER, if members share registrations.
     pub member: Option<MemberId>,
 }
 
-/// The bindings of all addresses of record, in stripes. Stripe i is written by shard i only; other shards lock it for a
-/// look-up. A lock is held for one operation and never with another.
+/// The bindings of all addresses of record, in stripes. Only shard i writes stripe i; other shards lock it for a
+/// lookup. A lock is held for one operation and never together with another.
 ///
 /// An address of record is the canonical `user@domain` of [`Aor`](strowger_message::Aor).
 #[derive(Debug)]
 pub struct Locations {
     stripes: Box<[Mutex<Stripe>]>,
-    /// When each stripe next has something to do, in nanoseconds; [`NEVER`] for never.
+    /// When each stripe next has work, in nanoseconds; [`NEVER`] for never.
     deadlines: Box<[AtomicU64]>,
     hasher: SeededState,
     call_ids: TagKey,
     listeners: Box<[(Transport, SocketAddr)]>,
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     origin: AtomicU64,
-    /// How many are still to say that all is there.
+    /// Number of sources that have not been fully restored.
     pending_sources: AtomicU8,
-    /// This server, where others share the table.
+    /// This member, if members share the table.
     member: Option<MemberId>,
     max_lifetime: Duration,
     clock: VersionClock,
-    /// The other servers that are alive.
+    /// The other members that are alive.
     live_members: RwLock<Vec<(MemberId, SocketAddr)>>,
 }
 
 impl Locations {
-    /// An empty table with a stripe for each of `stripes` shards (at least one); `seed` keys its hashes. Where records and
-    /// temporary GRUUs are to outlive the process, the seed must too.
+    /// Creates an empty table with one stripe for each of `stripes` shards (at least one); `seed` keys its hashes. If
+    /// records and temporary GRUUs must outlive the process, so must the seed.
     #[must_use]
     pub fn new(stripes: u16, seed: u64) -> Self {
         let mut key = [0; 16];
@@ -164,15 +165,15 @@ impl Locations {
         }
     }
 
-    /// Shared with other servers, of which this is `member`: what is staged are changes with versions. `longest` is how long a binding lasts
-    /// at most; so long is remembered what is no more.
+    /// Shares the table with other members; this one is `member`. Staged records then contain versioned changes.
+    /// `longest` is the maximum lifetime of a binding, and the time for which removals are remembered.
     #[must_use]
     pub fn with_member(self, member: MemberId, longest: Duration) -> Self {
         Self { member: Some(member), max_lifetime: longest + MAX_CLOCK_SKEW, ..self }
     }
 
-    /// Says which other servers are alive, and where each takes requests: whom only one of them reaches is found as long as it is among
-    /// them.
+    /// Sets the other live members and their addresses. A contact reachable only through one member is found while
+    /// that member is among them.
     pub fn set_live_members(&self, others: Vec<(MemberId, SocketAddr)>) {
         *self.live_members.write().unwrap_or_else(PoisonError::into_inner) = others;
     }
@@ -182,79 +183,81 @@ impl Locations {
         others.iter().find(|(other, _)| *other == member).map(|(_, address)| *address)
     }
 
-    /// With the addresses of the listeners, in the order of their ids: what is restored finds its listener by them.
+    /// Sets the addresses of the listeners, in the order of their IDs; restored bindings find their listeners by
+    /// them.
     #[must_use]
     pub fn with_listeners(self, listeners: impl IntoIterator<Item = (Transport, SocketAddr)>) -> Self {
         Self { listeners: listeners.into_iter().collect(), ..self }
     }
 
-    /// Incomplete until [`complete`](Self::complete) is called as often as this: who is not found may be registered all the same.
+    /// Adds a pending source. The table is incomplete until [`complete_source`](Self::complete_source) has been
+    /// called once for each; until then, an address that is not found may still be registered.
     #[must_use]
     pub fn with_pending_source(self) -> Self {
         let awaited = self.pending_sources.load(Ordering::Relaxed).saturating_add(1);
         Self { pending_sources: AtomicU8::new(awaited), ..self }
     }
 
-    /// Says which store time it is at [`Timestamp::ZERO`], in nanoseconds; before anything is staged or restored. Store time
-    /// is kept by the store and goes on, forward only, where it stood in the process before: expiries are written in it, so
-    /// that a wall clock that is set does not end what was registered.
+    /// Sets the store time at [`Timestamp::ZERO`], in nanoseconds; call it before anything is staged or restored.
+    /// Store time is kept by the store and continues, only forward, where the previous process stopped. Expiries are
+    /// in store time, so a change of the wall clock does not end registrations.
     pub fn set_store_origin(&self, origin: u64) {
         self.origin.store(origin, Ordering::Relaxed);
     }
 
-    /// The store time in milliseconds.
+    /// Returns the store time in milliseconds.
     #[must_use]
     pub fn store_ms(&self, now: Timestamp) -> u64 {
         self.context(now).store_time(now) / 1_000_000
     }
 
-    /// Brings back what a record of an earlier process says, but for what has expired or lived on a connection; says how many
-    /// bindings of its address there are now. One record an address, [merged](crate::record::merge) from all that there are: a
-    /// refresh of what has expired meanwhile would renew nothing.
+    /// Restores a record of an earlier process, except bindings that have expired or were on a connection. Returns
+    /// the number of bindings of its address. Takes one record per address, [merged](crate::record::merge) from all
+    /// that exist: a refresh of an expired binding would have no effect.
     pub fn restore(&self, now: Timestamp, policy: &Policy, record: &Record<'_>) -> usize {
         let (shard, hash) = self.locate(record.aor());
         let restored = self.with_stripe(shard, |stripe| {
             stripe.set_keep_alive(policy);
             record.versions().for_each(|version| self.clock.observe(version));
             stripe.put(&self.context_with_version(now), hash, record, Origin::Store);
-            // All is told to the others once they are heard of.
+            // The other members get all of it once they are heard of.
             self.clock.observe(stripe.take_restamped());
             stripe.bindings_of(record.aor(), hash).count()
         });
         restored.unwrap_or(0)
     }
 
-    /// All is restored of what one of the sources has that are [awaited](Self::awaiting).
+    /// Marks one [pending source](Self::with_pending_source) as fully restored.
     pub fn complete_source(&self) {
         let one_less = |awaited: u8| awaited.checked_sub(1);
         let _ = self.pending_sources.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
-    /// How many of the sources that are [awaited](Self::awaiting) have not said yet that all of theirs is restored.
+    /// Returns how many [pending sources](Self::with_pending_source) are not fully restored.
     #[must_use]
     pub fn pending_sources(&self) -> u8 {
         self.pending_sources.load(Ordering::Acquire)
     }
 
-    /// Whether all is restored, so that who is not found is not registered.
+    /// Returns whether everything is restored, so that an address that is not found is not registered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.pending_sources() == 0
     }
 
-    /// The shard that owns the bindings of `aor`.
+    /// Returns the shard that owns the bindings of `aor`.
     #[must_use]
     pub fn shard_of(&self, aor: &[u8]) -> ShardId {
         self.locate(aor).0
     }
 
-    /// How many shards write it.
+    /// Returns the number of shards, and of stripes.
     #[must_use]
     pub fn shards(&self) -> u16 {
         u16::try_from(self.stripes.len()).unwrap_or(u16::MAX)
     }
 
-    /// Adds the places where `aor` is reached at `now` to `out`: by falling q, among equals the newest first.
+    /// Adds the contacts of `aor` at `now` to `out`: by falling q, and at equal q the newest first.
     pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut impl Extend<ContactTarget>) {
         let (shard, hash) = self.locate(aor);
         let Some(stripe) = self.lock(shard) else { return };
@@ -262,8 +265,8 @@ impl Locations {
     }
 
     //= rfc5627#6.1
-    /// As [`lookup`](Self::lookup), of the device only that the public GRUU of `aor` with this `gr` names; `gr` is the URI
-    /// parameter's value as written.
+    /// Like [`lookup`](Self::lookup), but only for the device that the public GRUU of `aor` with this `gr` names;
+    /// `gr` is the URI parameter's value as written.
     pub fn lookup_instance(&self, now: Timestamp, aor: &[u8], gr: &[u8], out: &mut impl Extend<ContactTarget>) {
         let (shard, hash) = self.locate(aor);
         let Some(stripe) = self.lock(shard) else { return };
@@ -274,8 +277,8 @@ impl Locations {
     }
 
     //= rfc5627#6.1
-    /// As [`lookup`](Self::lookup), of the device only that a temporary GRUU names; its address of record. `None` where the
-    /// GRUU is good no more.
+    /// Like [`lookup`](Self::lookup), but only for the device of a temporary GRUU; returns its address of record.
+    /// `None` if the GRUU is no longer valid.
     pub fn lookup_temporary(
         &self,
         now: Timestamp,
@@ -291,12 +294,12 @@ impl Locations {
         Some(aor.into())
     }
 
-    /// Writes what a REGISTER for `aor` comes to into `record`, all of it or nothing, for [`put`](Self::put); `record` is empty
-    /// where nothing is asked for. Nobody else sees any of it yet. Only the owner calls this, and not again for this address
-    /// before the record was put or is known to be lost.
+    /// Writes the effect of a REGISTER for `aor` to `record`, for [`put`](Self::put): all of it or nothing; `record`
+    /// is empty if the REGISTER changes nothing. No lookup sees it yet. Only the owner calls this, and not again for
+    /// this address before the record was applied or is known to be lost.
     ///
     /// # Errors
-    /// A [`Refusal`] that becomes the answer.
+    /// A [`Refusal`] that becomes the response.
     pub fn stage(
         &self,
         now: Timestamp,
@@ -314,19 +317,20 @@ impl Locations {
         staged.unwrap_or(Ok(UpdateCounts::default()))
     }
 
-    /// Makes of the table what a staged record says. Bindings that went meanwhile stay away, and what the record brings does
-    /// too where it lives on `closed`, the connection of its REGISTER. Only the owner calls this.
+    /// Applies a staged record. Bindings removed meanwhile stay removed, and so do new ones that are on `closed`, the
+    /// connection of the REGISTER, if that has closed. Only the owner calls this.
     ///
-    /// Of [changes](Record::is_of_changes) those are taken that are the newest of their contact. `true` where one got another
-    /// version, which the other servers have to hear: [`write_known`](Self::write_known).
+    /// Of a [change set](Record::is_change_set), only the newest change of each contact applies. Returns `true` if
+    /// one got another version, which the other members must learn:
+    /// [`write_current_changes`](Self::write_current_changes).
     pub fn put(&self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) -> bool {
         let (shard, hash) = self.locate(record.aor());
         self.put_as(now, (shard, hash), record, Origin::Local { closed })
     }
 
-    /// Takes changes that other servers have made, or this one in an earlier process: [`put`](Self::put) for what the engine shows. What
-    /// lived on a connection of this server is over. A record whose version is more than a day ahead is left out: it would outlast all others.
-    /// Any thread may call this.
+    /// Applies changes of other members, or of this one in an earlier process: the [`put`](Self::put) for records
+    /// from the engine. Bindings on connections of this member are dropped. A record with a version more than a day
+    /// ahead is ignored, because it would override all others. Any thread may call this.
     pub fn put_remote(&self, now: Timestamp, record: &Record<'_>) -> bool {
         let latest = self.store_ms(now).saturating_add(MAX_FUTURE_MS);
         if !record.is_change_set() || record.versions().any(|version| version.millis() > latest) {
@@ -346,7 +350,7 @@ impl Locations {
         restamped != Version::NONE
     }
 
-    /// Writes what is known now of the contacts that a record of changes names.
+    /// Writes the current state of the contacts that a change set names.
     pub fn write_current_changes(&self, now: Timestamp, named: &Record<'_>, record: &mut Vec<u8>) {
         let (shard, hash) = self.locate(named.aor());
         if let Some(stripe) = self.lock(shard) {
@@ -354,10 +358,11 @@ impl Locations {
         }
     }
 
-    /// [`stage`](Self::stage) and [`put`](Self::put) in one, for where no store keeps what changes. Only the owner calls this.
+    /// Does [`stage`](Self::stage) and [`put`](Self::put) in one step, for tables without a store. Only the owner
+    /// calls this.
     ///
     /// # Errors
-    /// A [`Refusal`] that becomes the answer; the table is unchanged.
+    /// A [`Refusal`] that becomes the response; the table is unchanged.
     pub fn apply(
         &self,
         now: Timestamp,
@@ -374,8 +379,8 @@ impl Locations {
         applied.unwrap_or(Ok(UpdateCounts::default()))
     }
 
-    /// Removes all bindings of `aor`, for its user may not be called any more, and writes that into `record`; says how many
-    /// went. Only the owner calls this.
+    /// Removes all bindings of `aor`, because its user was removed or disabled, and writes a record of it; returns
+    /// the number of removed bindings. Only the owner calls this.
     pub fn remove_address(&self, now: Timestamp, aor: &[u8], record: &mut Vec<u8>) -> usize {
         let (shard, hash) = self.locate(aor);
         let ground = self.context_with_version(now);
@@ -389,8 +394,8 @@ impl Locations {
         self.with_stripe(shard, forget).unwrap_or(0)
     }
 
-    /// Removes the bindings of `shard` that no other connection than `connection`, which is closed, leads to; says how many. Where
-    /// they are shared, `tell` is given the record of each.
+    /// Removes the bindings of `shard` that are reachable only over `connection`, which has closed; returns their
+    /// number. If the table is shared, `tell` gets a record of each removal.
     pub fn disconnect(&self, now: Timestamp, shard: ShardId, connection: ConnId, tell: impl FnMut(&[u8])) -> usize {
         let mut piece = RecordBuffer::default();
         let ground = self.context_with_version(now);
@@ -399,9 +404,9 @@ impl Locations {
         removed
     }
 
-    /// Appends a Contact field to `lines` for each current binding of `aor`, with its remaining seconds rounded up, its
-    /// instance, and with `gruu`, which makes the text of a temporary GRUU, the GRUUs of each instance. The stripe is locked
-    /// meanwhile.
+    /// Appends a Contact field to `lines` for each current binding of `aor`, with its remaining seconds rounded up,
+    /// its instance and, if `gruu` is given, the GRUUs of each instance; `gruu` makes the text of a temporary GRUU.
+    /// Holds the lock of the stripe meanwhile.
     pub fn write_contacts(
         &self,
         now: Timestamp,
@@ -422,8 +427,8 @@ impl Locations {
         }
     }
 
-    /// [`apply`](Self::apply) and [`write_contacts`](Self::write_contacts) for a REGISTER that only renews the one binding of
-    /// `aor`. `false` where it asks for anything else: then nothing is changed, and it goes their way. Only the owner calls
+    /// Does [`apply`](Self::apply) and [`write_contacts`](Self::write_contacts) for a REGISTER that only refreshes
+    /// the single binding of `aor`. Returns `false` without any change for any other REGISTER. Only the owner calls
     /// this.
     pub fn refresh(
         &self,
@@ -442,57 +447,58 @@ impl Locations {
         self.with_stripe(shard, renew).unwrap_or(false)
     }
 
-    /// Removes at most `limit` bindings of `shard` that have expired; says how many. Work is left while
+    /// Removes at most `limit` expired bindings of `shard`; returns their number. Work is left while
     /// [`next_deadline`](Self::next_deadline) is not later than `now`.
     pub fn expire(&self, now: Timestamp, shard: ShardId, limit: usize) -> usize {
         self.with_stripe(shard, |stripe| stripe.expire(&self.context(now), limit)).unwrap_or(0)
     }
 
-    /// When [`expire`](Self::expire) or [`poll_keep_alive`](Self::poll_keep_alive) next has something to do. Locks nothing and
-    /// never scans.
+    /// Returns when [`expire`](Self::expire) or [`poll_keep_alive`](Self::poll_keep_alive) next has work. Takes no
+    /// lock and never scans.
     #[must_use]
     pub fn next_deadline(&self, shard: ShardId) -> Option<Timestamp> {
         let deadline = self.deadlines.get(usize::from(shard.0))?.load(Ordering::Relaxed);
         (deadline != NEVER).then(|| Timestamp::from_nanos(deadline))
     }
 
-    /// Takes one binding of `shard` that is to be kept open at `now`; call until `None`, and again while
-    /// [`next_deadline`](Self::next_deadline) is not later than `now`. Each binding behind a translation
-    /// comes up once an interval, at a moment of the interval that depends on its address of record.
+    /// Returns one binding of `shard` whose keep-alive is due at `now`; call until `None`, and again while
+    /// [`next_deadline`](Self::next_deadline) is not later than `now`. Each binding behind NAT comes up once per
+    /// interval, at an offset that depends on its address of record.
     ///
     /// Kind and interval are those of the policy of the shard's last [`apply`](Self::apply).
     pub fn poll_keep_alive(&self, now: Timestamp, shard: ShardId) -> Option<PendingKeepAlive> {
         self.with_stripe(shard, |stripe| stripe.poll_keep_alive(now))?
     }
 
-    /// Bindings, those included whose expiry is due but not yet worked off.
+    /// Returns the number of bindings, including expired ones not yet removed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.sum(Stripe::len)
     }
 
-    /// Addresses of record that have a binding.
+    /// Returns the number of addresses of record with a binding.
     #[must_use]
     pub fn addresses(&self) -> usize {
         self.sum(Stripe::addresses)
     }
 
-    /// Whether there is no binding.
+    /// Returns whether there is no binding.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Shows each current binding of a stripe to `f`, in no particular order. The stripe is locked meanwhile.
+    /// Calls `f` for each current binding of a stripe, in no particular order. The stripe is locked meanwhile.
     pub fn for_each_in_stripe(&self, now: Timestamp, stripe: u16, mut f: impl FnMut(BindingView<'_>)) {
         if let Some(stripe) = self.lock(ShardId(stripe)) {
             stripe.for_each(now, &mut f);
         }
     }
 
-    /// Shows the state of each address of record that has a current binding to `f`, as a whole [`Record`], for a store that has
-    /// lost some. A stripe is locked for some bindings at a time, and never while `f` runs. An address that changes meanwhile may
-    /// come up as it was, as it is, several times or not at all: the record of its change says it. All others come up.
+    /// Calls `f` with the state of each address of record that has a current binding, as a whole [`Record`], for a
+    /// store that has lost some. A stripe is locked for a few bindings at a time, and never while `f` runs. An
+    /// address that changes meanwhile may come up in its old or new state, several times or not at all: the record of
+    /// its change contains it. All others come up.
     pub fn for_each_state(&self, now: Timestamp, mut f: impl FnMut(&[u8])) {
         let mut piece = RecordBuffer::default();
         for (number, _) in (0u16..).zip(&self.stripes) {
@@ -507,9 +513,9 @@ impl Locations {
         }
     }
 
-    /// Adds some of the changes that the table knows to `out`, each as a [record of changes](Record::is_of_changes), if `is_wanted` says
-    /// so of its version; and says where there are more. Only of a table that is [shared](Self::shared_by). What changes meanwhile may come
-    /// up as it was, as it is, several times or not at all.
+    /// Appends some of the table's changes to `out`, each as a [change set](Record::is_change_set), if `is_wanted`
+    /// accepts its version; returns where to continue. Only for a table that is [shared](Self::with_member). An
+    /// address that changes meanwhile may come up in its old or new state, several times or not at all.
     pub fn copy_changes(
         &self,
         now: Timestamp,
@@ -529,7 +535,7 @@ impl Locations {
         }
     }
 
-    /// Panics where the table contradicts itself; for tests and the simulator.
+    /// Panics if the table is inconsistent; for tests and the simulator.
     pub fn check_invariants(&self) {
         for (number, _) in (0u16..).zip(&self.stripes) {
             if let Some(stripe) = self.lock(ShardId(number)) {
@@ -538,8 +544,8 @@ impl Locations {
         }
     }
 
-    /// Where no store keeps it, the Call-ID is told apart by what is by far the cheapest: who makes two that are taken for one
-    /// has only its own updates refused.
+    /// Without a store, Call-IDs are compared by the cheapest hash: a client that makes two collide only has its own
+    /// updates refused.
     fn sequence(&self, policy: &Policy, call_id: &[u8], cseq: u32) -> RegisterSequence {
         let id = match policy.durability {
             Durability::Memory => u128::from(self.call_ids.table64(&[call_id])),
@@ -548,7 +554,7 @@ impl Locations {
         RegisterSequence { id: id.to_le_bytes(), cseq }
     }
 
-    /// Where a binding is reached; `None` where only a server reaches it that is not alive.
+    /// Returns the target of a binding; `None` if only a member that is not alive reaches it.
     fn target(&self, stripe: &Stripe, binding: &Binding) -> Option<ContactTarget> {
         if binding.packed_flow.is_via_other_member() {
             self.target_via_member(stripe, binding)
@@ -557,7 +563,8 @@ impl Locations {
         }
     }
 
-    /// The same of one that another server has registered. Where that one is dead, a connection may be opened to the contact's own address.
+    /// The same for a binding of another member. If that member is dead, a connection may be opened to the contact's
+    /// own address.
     fn target_via_member(&self, stripe: &Stripe, binding: &Binding) -> Option<ContactTarget> {
         let target = binding.target();
         if let Some(holder) = stripe.holder(binding).and_then(|member| self.address_of(member)) {
@@ -571,7 +578,7 @@ impl Locations {
         Some(ContactTarget { flow: Flow::new(listener, transport, peer), ..target })
     }
 
-    /// The owner of `aor`, and its hash within the owner's stripe.
+    /// Returns the owner of `aor`, and its hash within the owner's stripe.
     fn locate(&self, aor: &[u8]) -> (ShardId, u32) {
         self.locate_hash(self.hasher.hash_one(aor))
     }
@@ -587,7 +594,7 @@ impl Locations {
         RecordContext { now, origin, listeners, member: *member, version: Version::NONE, max_lifetime: *longest }
     }
 
-    /// With the version of what is changed now, where it is shared.
+    /// Returns the context with a version for changes made now, if the table is shared.
     fn context_with_version(&self, now: Timestamp) -> RecordContext<'_> {
         let ground = self.context(now);
         let Some(member) = self.member else { return ground };
@@ -595,7 +602,7 @@ impl Locations {
         RecordContext { version, ..ground }
     }
 
-    /// Changes a stripe, and says abroad when it has something to do then.
+    /// Changes a stripe and publishes its next deadline.
     fn with_stripe<R>(&self, shard: ShardId, change: impl FnOnce(&mut Stripe) -> R) -> Option<R> {
         let mut stripe = self.lock(shard)?;
         let result = change(&mut stripe);
@@ -607,7 +614,7 @@ impl Locations {
         Some(result)
     }
 
-    /// A panic while a stripe was locked is the shard's to handle; the others go on with what is there.
+    /// Locks a stripe. A panic while it was locked is handled by its shard; others continue with its contents.
     fn lock(&self, shard: ShardId) -> Option<MutexGuard<'_, Stripe>> {
         let stripe = self.stripes.get(usize::from(shard.0))?;
         Some(stripe.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,5 +1,5 @@
-//! The location table as a list, naive and obviously right: what tests and the simulator hold [`Locations`](crate::Locations)
-//! against.
+//! The location table as a list, naive and obviously correct: the reference for tests and the simulator of
+//! [`Locations`](crate::Locations).
 
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::Uri;
@@ -32,13 +32,13 @@ impl Entry {
         Uri::parse(&self.target.uri).is_some_and(|uri| uri.same(&contact.uri))
     }
 
-    /// When it expires.
+    /// Returns when it expires.
     #[must_use]
     pub const fn expires(&self) -> Timestamp {
         self.expires
     }
 
-    /// As another process finds it in the store, where it expires at `expires`; `None` where it lived on a connection.
+    /// Returns the binding as another process restores it, expiring at `expires`; `None` if it was on a connection.
     #[must_use]
     pub fn restored(mut self, expires: Timestamp) -> Option<Self> {
         let flow = self.target.flow;
@@ -50,7 +50,7 @@ impl Entry {
         Some(self)
     }
 
-    /// Whether the table shows it like this at `now`.
+    /// Returns whether the table shows it like this at `now`.
     #[must_use]
     pub fn is_shown_as(&self, now: Timestamp, view: &BindingView<'_>) -> bool {
         let left = self.expires.saturating_since(now);
@@ -71,7 +71,7 @@ impl core::fmt::Display for Entry {
     }
 }
 
-/// All bindings, the oldest first.
+/// All bindings, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Model(Vec<Entry>);
 
@@ -144,7 +144,7 @@ impl Model {
         Ok(UpdateCounts { added: narrow(added), refreshed: narrow(refreshed), removed: narrow(removed) })
     }
 
-    /// See [`Locations::disconnect`](crate::Locations::disconnect); of all shards.
+    /// See [`Locations::disconnect`](crate::Locations::disconnect); for all shards.
     pub fn disconnect(&mut self, connection: ConnId) {
         self.0.retain(|entry| entry.target.flow.connection != Some(connection) || entry.target.flow.reopen);
     }
@@ -158,25 +158,25 @@ impl Model {
         targets
     }
 
-    /// The bindings of `aor` that have not expired, the oldest first.
+    /// Returns the unexpired bindings of `aor`, oldest first.
     #[must_use]
     pub fn entries(&self, now: Timestamp, aor: &[u8]) -> Vec<Entry> {
         self.0.iter().filter(|entry| entry.aor == aor && now < entry.expires).cloned().collect()
     }
 
-    /// Makes these the bindings of `aor`.
+    /// Replaces the bindings of `aor`.
     pub fn replace(&mut self, aor: &[u8], entries: Vec<Entry>) {
         self.0.retain(|entry| entry.aor != aor);
         self.0.extend(entries);
     }
 
-    /// Bindings that have not expired.
+    /// Returns the number of unexpired bindings.
     #[must_use]
     pub fn bindings(&self, now: Timestamp) -> usize {
         self.0.iter().filter(|entry| now < entry.expires).count()
     }
 
-    /// When the next binding expires.
+    /// Returns when the next binding expires.
     #[must_use]
     pub fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
         self.0.iter().map(|entry| entry.expires).filter(|expires| now < *expires).min()

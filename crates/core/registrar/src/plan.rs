@@ -1,4 +1,4 @@
-//! What an update comes to, before anything is changed.
+//! The effect of an update, computed before anything changes.
 
 use core::time::Duration;
 
@@ -16,27 +16,27 @@ use crate::version_table::{Change, ContactKey};
 
 pub(crate) type Indices = SmallVec<[u32; 8]>;
 
-/// The effect of the contacts of one REGISTER on one address of record.
+/// The effect of one REGISTER's contacts on one address of record.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'u, 'a> {
-    /// Current bindings that go, or are written over.
+    /// Current bindings to remove or overwrite.
     pub(crate) replaced: Indices,
-    /// Contacts that are to be there.
+    /// Contacts to bind.
     pub(crate) planned: SmallVec<[PlannedContact<'u, 'a>; 1]>,
-    /// Something is to go, whether it is there or not.
+    /// Whether there are contacts to remove, bound or not.
     pub(crate) has_removals: bool,
-    /// What is to go.
+    /// Contacts to remove.
     pub(crate) removals: SmallVec<[&'u ContactUpdate<'a>; 1]>,
     before: usize,
     pub(crate) applied: UpdateCounts,
 }
 
-/// One contact that is to be there.
+/// One contact to bind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlannedContact<'u, 'a> {
     pub(crate) contact: &'u ContactUpdate<'a>,
     pub(crate) lifetime: Duration,
-    /// The epoch of its instance that goes on; `None` begins another.
+    /// The continued GRUU epoch of its instance; `None` starts a new one.
     pub(crate) epoch: Option<u32>,
 }
 
@@ -49,7 +49,7 @@ impl Plan<'_, '_> {
 }
 
 impl Stripe {
-    /// What `contacts` come to, without changing anything.
+    /// Returns the effect of `contacts` without changing anything.
     pub(crate) fn plan<'u, 'a>(
         &self,
         ground: &RecordContext<'_>,
@@ -68,7 +68,7 @@ impl Stripe {
         for (number, contact) in contacts.iter().enumerate() {
             let lifetime = lifetime(policy, contact.expires_s)?;
             plan.has_removals |= lifetime.is_none();
-            // Of contacts that are the same within one REGISTER the last counts.
+            // If one REGISTER contains a contact twice, the last one counts.
             let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             let mut is_known = false;
             for (index, binding) in &current {
@@ -89,7 +89,8 @@ impl Stripe {
             if self.versions.is_before_tombstone(key, call) && !is_repeated {
                 return Err(Refusal::OutOfOrder);
             }
-            // Of what is not there, another server may have it. There are no more than an address may have.
+            // A contact that is not bound here may be bound at another member. The number is limited like that of
+            // contacts.
             if lifetime.is_none() && !superseded && plan.removals.len() < policy.max_contacts.max(1) {
                 plan.removals.push(contact);
             }
@@ -99,7 +100,7 @@ impl Stripe {
                 plan.planned.push(PlannedContact { contact, lifetime, epoch: epoch(&current, contact, call) });
             }
         }
-        // Who is there may refresh and exchange contacts even where the operator has lowered the limit.
+        // Existing clients may refresh and replace contacts even if the operator has lowered the limit.
         if plan.after() > policy.max_contacts && plan.after() > plan.before {
             return Err(Refusal::TooManyContacts);
         }
@@ -114,7 +115,8 @@ impl Stripe {
 }
 
 impl Stripe {
-    /// Whether another server has taken this very update. A client repeats what that one has not answered: it may have died before.
+    /// Returns whether another member has applied this very update. A client repeats an update that got no response;
+    /// the member may have failed first.
     fn is_applied_by_other_member(
         &self,
         ground: &RecordContext<'_>,
@@ -125,7 +127,7 @@ impl Stripe {
         call.has_made(binding) && ground.is_from_other_member(version())
     }
 
-    /// The same of a removal.
+    /// The same for a removal.
     fn is_removed_by_other_member(
         &self,
         ground: &RecordContext<'_>,
@@ -137,7 +139,7 @@ impl Stripe {
     }
 }
 
-/// The client's numbering of its updates.
+/// The Call-ID and CSeq by which a client orders its updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegisterSequence {
     /// A keyed hash of the Call-ID.
@@ -146,19 +148,19 @@ pub(crate) struct RegisterSequence {
 }
 
 impl RegisterSequence {
-    /// Whether an update of this number may change `binding`.
+    /// Returns whether an update with this sequence may change `binding`.
     pub(crate) fn is_after(self, binding: &Binding) -> bool {
         binding.call_id != self.id || binding.cseq < self.cseq
     }
 
-    /// Whether it is an update of this number that has made `binding`.
+    /// Returns whether an update with this sequence made `binding`.
     fn has_made(self, binding: &Binding) -> bool {
         binding.call_id == self.id && binding.cseq == self.cseq
     }
 }
 
-//= rfc5626#6
-/// Whether `contact` writes over `binding`.
+//= rfc5626#6:both-kinds
+/// Returns whether `contact` overwrites `binding`.
 fn overwrites(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
     match (contact.reg_id, binding.reg_id()) {
         (Some(new), Some(old)) => new == old && binding.has_instance(contact.instance),
@@ -168,8 +170,8 @@ fn overwrites(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
 }
 
 //= rfc5627#5.1
-/// Temporary GRUUs of an instance are good until its newest binding, or where there are flows the newest of the flow, comes
-/// with another Call-ID.
+/// Returns the GRUU epoch to continue. Temporary GRUUs of an instance are valid until its newest binding, or with
+/// flows the newest of the flow, is updated with another Call-ID.
 fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: RegisterSequence) -> Option<u32> {
     let of_instance = || current.iter().map(|(_, binding)| *binding).filter(|b| b.has_instance(contact.instance));
     let before =
@@ -180,7 +182,7 @@ fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: RegisterSeque
     before.or_else(|| of_instance().next()).map(|binding| binding.text.epoch())
 }
 
-/// How long a contact is to stay; `None` removes it.
+/// Returns the lifetime of a contact; `None` removes it.
 pub(crate) fn lifetime(policy: &Policy, expires_s: Option<u32>) -> Result<Option<Duration>, Refusal> {
     let Some(expires_s) = expires_s else { return Ok(Some(policy.expires_default.min(policy.expires_max))) };
     let asked = Duration::from_secs(u64::from(expires_s));

@@ -1,4 +1,4 @@
-//! How a contact is reached: at its own address, or where its REGISTER came from.
+//! Reachability of a contact: at its own address, or at the source of its REGISTER.
 
 use core::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::locations::Source;
 use crate::policy::Nat;
 use crate::update::{ContactUpdate, Update};
 
-/// What a binding says of the way to its contact.
+/// A binding's reachability data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reachability {
     pub(crate) flow: Flow,
@@ -19,7 +19,7 @@ pub(crate) struct Reachability {
 impl Reachability {
     pub(crate) fn of(nat: Nat, source: &Source, update: &Update<'_>, contact: &ContactUpdate<'_>) -> Self {
         let Flow { listener, transport, peer, connection, .. } = source.flow;
-        // Behind a Path the way is the other proxy's, and so is the flow.
+        // With a Path, the other proxy handles NAT and flows.
         if !update.path.is_empty() {
             return Self { flow: Flow::new(listener, transport, peer), is_translated: false };
         }
@@ -28,8 +28,8 @@ impl Reachability {
         let Some(connection) = connection else {
             return Self { flow: Flow::new(listener, transport, peer), is_translated: translated };
         };
-        //= rfc5626#6
-        // No connection but this one leads to who is behind a translation, or who asked for it.
+        //= rfc5626#6:flow-kept
+        // A client behind NAT, or one that requested it, is reachable only over this connection.
         if outbound || translated && update.is_first_hop {
             let flow = Flow::on_connection(listener, transport, peer, connection);
             return Self { flow, is_translated: translated };
@@ -40,7 +40,7 @@ impl Reachability {
     }
 }
 
-/// Whether requests for the contact `uri` go to where its REGISTER came from.
+/// Returns whether requests for the contact `uri` go to the source of its REGISTER.
 #[must_use]
 pub fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
     match nat {
@@ -51,7 +51,7 @@ pub fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
                 Host::Ip(ip) => {
                     !source.via_sent_by_matches || ip.to_canonical() != source.flow.peer.ip().to_canonical()
                 }
-                // Who registers by a name is reached where it is.
+                // A client that registers a host name is reached at its source.
                 Host::Name(_) => true,
             },
             Uri::Tel(_) => true,
@@ -60,7 +60,7 @@ pub fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
     }
 }
 
-/// The address of a URI that has one; `maddr` goes before the host (RFC 3261 §19.1.1).
+/// Returns the literal address of a URI; `maddr` takes precedence over the host (RFC 3261 §19.1.1).
 fn literal_address(uri: &SipUri<'_>, transport: Transport) -> Option<SocketAddr> {
     let host = match uri.params.value("maddr") {
         Some(maddr) => Host::parse(maddr)?,

@@ -1,6 +1,6 @@
-//! Records that are copied while a stripe is locked.
+//! Records copied while a stripe is locked.
 
-/// Some records, in memory that is used again.
+/// A sequence of records in reusable memory.
 #[derive(Debug, Default)]
 pub(crate) struct RecordBuffer {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ impl RecordBuffer {
         self.ends.clear();
     }
 
-    /// Adds the record that `write` makes.
+    /// Adds the record that `write` writes.
     pub(crate) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.scratch);
         self.bytes.extend_from_slice(&self.scratch);

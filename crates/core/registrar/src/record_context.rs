@@ -1,4 +1,4 @@
-//! Between the table and the records: times, listeners, and what of a record still counts.
+//! Conversion between table and records: times, listeners, and which bindings of a record still apply.
 
 use core::hash::BuildHasher as _;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,21 +14,21 @@ use crate::stripe::low_half;
 use crate::text::Parts;
 use crate::version::{MemberId, Version};
 
-/// A listener whose address nobody told.
+/// The address of a listener that was not given.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// What a record is made and read with.
+/// The inputs for writing and applying a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordContext<'g> {
     pub(crate) now: Timestamp,
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     pub(crate) origin: u64,
     pub(crate) listeners: &'g [(Transport, SocketAddr)],
-    /// This server, where it shares registrations with others.
+    /// This member, if members share registrations.
     pub(crate) member: Option<MemberId>,
-    /// Of what is staged, where it is shared.
+    /// The version of staged changes, if they are shared.
     pub(crate) version: Version,
-    /// How long a binding lasts at most that is shared.
+    /// Maximum lifetime of a shared binding.
     pub(crate) max_lifetime: Duration,
 }
 
@@ -41,7 +41,8 @@ impl RecordContext<'_> {
         Timestamp::from_nanos(at.saturating_sub(self.origin))
     }
 
-    /// Names the temporary GRUUs that begin now, unlike those of other times and processes. `serial` is another one each time.
+    /// Returns an epoch for new temporary GRUUs that differs from those of other times and processes. `serial` must
+    /// differ each time.
     pub(crate) fn new_epoch(&self, hasher: &SeededState, serial: u32) -> u32 {
         low_half(hasher.hash_one((self.store_time(self.now), serial)))
     }
@@ -74,18 +75,18 @@ impl RecordContext<'_> {
         }
     }
 
-    /// Whether a change was made by another server.
+    /// Returns whether another member made a change.
     pub(crate) fn is_from_other_member(&self, version: Version) -> bool {
         self.member.is_some() && version.member().is_some_and(|member| Some(member) != self.member)
     }
 
-    /// The listener of this process that stands for one of an earlier: the same address, else one of the same transport, of
-    /// the same family if there is one.
+    /// Returns the listener that replaces one of an earlier process: with the same address, else with the same
+    /// transport and preferably the same address family.
     fn listener(&self, state: &State<'_>) -> Option<ListenerId> {
         self.closest_listener(state.transport, state.listener.address)
     }
 
-    /// The listener of this process that is most like one of this transport and address.
+    /// Returns the listener of this process that is most similar to this transport and address.
     pub(crate) fn closest_listener(&self, transport: Transport, address: SocketAddr) -> Option<ListenerId> {
         let fits = [
             |own: SocketAddr, old: SocketAddr| own == old,
@@ -99,15 +100,16 @@ impl RecordContext<'_> {
         u16::try_from(fits.into_iter().find_map(of)?).ok().map(ListenerId)
     }
 
-    /// Whether a binding of another server is reached through that server only: by its connection, or through a translation
-    /// that is open for its address, where that address is not ours too.
+    /// Returns whether a binding of another member is reachable only through that member: over its connection, or
+    /// through a NAT binding for that member's address, unless this server has that address too.
     pub(crate) fn is_via_other_member(&self, state: &State<'_>) -> bool {
         let by_address = state.is_translated && !self.shares_address(state);
         state.parts.path.is_empty() && (state.connection.is_some() || by_address)
     }
 
-    /// Whether this server listens where a REGISTER came in at another one: at an address that goes from one machine to another,
-    /// so that datagrams from there reach the phone whoever sends them. Loopback addresses are each machine's own.
+    /// Returns whether this server has the listener that a REGISTER of another member came in on: an address that
+    /// moves between machines, so that datagrams from it reach the phone whichever machine sends them. Loopback
+    /// addresses are local to each machine.
     fn shares_address(&self, state: &State<'_>) -> bool {
         let address = state.listener.address;
         let is_own = address.ip().is_unspecified() || address.ip().to_canonical().is_loopback();
@@ -115,14 +117,14 @@ impl RecordContext<'_> {
     }
 }
 
-/// Where a record comes from.
+/// The origin of a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
-    /// From this process, a moment ago; the connection that its REGISTER came on, where that is closed meanwhile.
+    /// This process, just now. `closed` is the connection of the REGISTER, if it has closed meanwhile.
     Local { closed: Option<ConnId> },
-    /// From an earlier process, whose connections are closed.
+    /// An earlier process, whose connections are closed.
     Store,
-    /// From another server, which has the connections that it names.
+    /// Another member, which holds the connections named in the record.
     Member,
 }
 
@@ -131,7 +133,7 @@ impl Origin {
         matches!(self, Self::Local { .. })
     }
 
-    /// The flow and the expiry of a binding; `None` where it is over, or its connection is.
+    /// Returns the flow and expiry of a binding; `None` if it has expired or its connection has closed.
     pub(crate) fn resolve(self, ground: &RecordContext<'_>, state: &State<'_>) -> Option<(Flow, Timestamp)> {
         let flow = state.flow();
         let bound = flow.connection.filter(|_| !flow.reopen);
@@ -139,7 +141,7 @@ impl Origin {
         match self {
             Self::Local { closed } => (bound.is_none() || bound != closed).then_some((flow, expires)),
             Self::Member if expires <= ground.now => None,
-            // Only its own server reaches it.
+            // Only its own member reaches it.
             Self::Member if ground.is_via_other_member(state) => Some((flow, expires)),
             Self::Member => {
                 let listener = ground.listener(state)?;

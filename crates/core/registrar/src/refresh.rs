@@ -1,7 +1,7 @@
-//! The way that nearly all REGISTERs take: they say again what is there, and only its time changes.
+//! The fast path of nearly all REGISTERs: they repeat the current binding, and only its times change.
 //!
-//! What comes of it is what [`Locations::apply`](crate::Locations::apply) would make of it, to the byte. What is not recognised
-//! here is no less valid; it goes the long way, which is the rule.
+//! The result equals that of [`Locations::apply`](crate::Locations::apply) to the byte. A REGISTER that is not
+//! recognized here is equally valid and takes the general path.
 
 use strowger_foundation::Flow;
 use strowger_message::{HeaderName, Message, NameAddr};
@@ -15,27 +15,27 @@ use crate::record_context::RecordContext;
 use crate::stripe::Stripe;
 use crate::update::{ContactUpdate, read_seconds};
 
-/// A REGISTER with one contact, which may be known already, over a datagram and through no other proxy.
+/// A REGISTER over UDP with one contact, which may already be bound, and without a Path.
 #[derive(Clone, Copy, Debug)]
 pub struct RefreshRequest<'a> {
-    /// Call-ID.
+    /// The Call-ID.
     pub call_id: &'a [u8],
     /// The number of CSeq.
     pub cseq: u32,
-    /// The contact's URI as written. Nobody has read it yet: it is good where it is one that is bound.
+    /// The contact's URI as written. It is not parsed: it is valid if it equals the URI of a binding.
     uri: &'a [u8],
     expires_s: Option<u32>,
     q: Option<u16>,
 }
 
 impl<'a> RefreshRequest<'a> {
-    /// One of a user agent's Call-ID and CSeq that says `uri` again, for so many seconds.
+    /// Creates a refresh of `uri` with this Call-ID and CSeq and this expiry in seconds.
     #[must_use]
     pub const fn new((call_id, cseq): (&'a [u8], u32), uri: &'a [u8], expires_s: Option<u32>) -> Self {
         Self { call_id, cseq, uri, expires_s, q: None }
     }
 
-    /// Reads a REGISTER that may be one; `None` where it is not, and for one that is not well-formed.
+    /// Parses a REGISTER that may be a refresh; `None` if it is not one or is malformed.
     #[must_use]
     pub fn read(message: &Message<'a>) -> Option<Self> {
         let head = message.head();
@@ -58,8 +58,8 @@ impl<'a> RefreshRequest<'a> {
 }
 
 impl Stripe {
-    /// Renews the one binding of an address where `renewal` says nothing else, and writes its Contact to `lines`. `false` where
-    /// it does: then nothing is changed.
+    /// Refreshes the only binding of an address if `renewal` changes nothing else, and writes its Contact to `lines`.
+    /// Returns `false` without any change otherwise.
     pub(crate) fn refresh(
         &mut self,
         ground: &RecordContext<'_>,
@@ -87,7 +87,7 @@ impl Stripe {
         true
     }
 
-    /// The binding of an address that has one.
+    /// Returns the binding of an address that has exactly one.
     fn sole_binding(&self, ground: &RecordContext<'_>, aor: &[u8], hash: u32) -> Option<(u32, &Binding)> {
         let mut current = self.index.of(hash).filter_map(|index| Some((index, self.bindings.get(index)?)));
         let is_current = |(_, binding): &(u32, &Binding)| binding.aor() == aor && ground.now < binding.expires;
@@ -97,10 +97,10 @@ impl Stripe {
 }
 
 impl RefreshRequest<'_> {
-    /// Whether it says of `known` what that is already.
+    /// Returns whether it repeats the data of `known`.
     fn matches(&self, known: &Binding, nat: Nat, source: &Source) -> bool {
-        // No two bindings of an address are of equal URIs (RFC 3261 §19.1.4), so one with the same bytes is the one that is
-        // meant, and its URI was read when it came.
+        // No two bindings of an address have equal URIs (RFC 3261 §19.1.4), so a binding with the same bytes is the
+        // right one, and its URI was parsed when it was registered.
         let is_sip = self.uri.starts_with(b"sip:") || self.uri.starts_with(b"sips:");
         if known.uri() != self.uri || !is_sip {
             return false;

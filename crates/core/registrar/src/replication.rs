@@ -1,4 +1,5 @@
-//! Changes of contacts that several servers share: of each contact the newest counts, whoever made it.
+//! Changes of contacts shared by several members: for each contact the newest change counts, whichever member made
+//! it.
 
 use crate::binding::{Binding, PackedFlow, Preference};
 use crate::plan::RegisterSequence;
@@ -9,22 +10,22 @@ use crate::stripe::{BindingContents, Stripe};
 use crate::version::{MemberId, Version};
 use crate::version_table::{Change, ContactKey, Resolution, SERVER_SEQUENCE, Tombstone};
 
-/// Changes that are copied while the stripe is locked.
+/// Number of bindings or tombstones visited per lock of the stripe.
 const CHANGES_PER_COPY: u32 = 256;
 
-/// How far a table was copied; the default is its beginning.
+/// The progress of copying a table; the default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     pub(crate) stripe: u16,
     pub(crate) part: StripeCursor,
 }
 
-/// How far a stripe was copied.
+/// The progress of copying a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StripeCursor {
-    /// Bindings below this one are left; what is removed leaves its place to one from the end.
+    /// Bindings below this index remain. Removing a binding moves one from the end to its index.
     Bindings(u32),
-    /// Marks are left that are so far from the newest one, or further.
+    /// Tombstones from this position on, counted from the newest, remain.
     Tombstones(u32),
 }
 
@@ -34,15 +35,16 @@ impl Default for StripeCursor {
     }
 }
 
-/// A contact as it is known: its binding, or the mark that it left.
+/// The known state of a contact: its binding or its tombstone.
 struct KnownChange {
     index: Option<u32>,
     change: Change,
 }
 
 impl Stripe {
-    /// Takes each change that is newer than what is known of its contact. Where CSeq and version contradict each other, what is
-    /// newer gets a later version, which the other servers have to hear: [`take_restamped`](Self::take_restamped).
+    /// Applies each change that is newer than the known state of its contact. If CSeq and version contradict each
+    /// other, the newer change gets a later version, which the other members must learn:
+    /// [`take_restamped`](Self::take_restamped).
     pub(crate) fn put_changes(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let aor = record.aor();
         for removal in record.removals() {
@@ -53,7 +55,7 @@ impl Stripe {
             }
         }
         for state in record.states() {
-            // What was never shared is shared from now on.
+            // A change that was never shared gets a version here.
             let version = if state.version == Version::NONE { ground.version } else { state.version };
             let (state, contact) = (State { version, ..state }, state.parts.contact());
             let known = self.known_change((aor, hash), contact);
@@ -65,7 +67,7 @@ impl Stripe {
         self.versions.expire(ground.now);
     }
 
-    /// The version with which a change replaces what is known; `None` where that stays.
+    /// Returns the version with which a change replaces the known state; `None` if the known state is kept.
     fn newest(&mut self, known: Option<&KnownChange>, contact: ContactKey, change: Change) -> Option<Version> {
         let Some(known) = known else { return Some(change.version) };
         let order = change.resolve(known.change);
@@ -126,7 +128,7 @@ impl Stripe {
             let change = if is_over {
                 Change { is_binding: false, ..state.change() }
             } else {
-                // Its connection is closed, which nobody else knows.
+                // Its connection is closed, which no other member knows.
                 let version = state.version.right_after(state.version);
                 self.restamped = self.restamped.max(version);
                 Change { version, call: SERVER_SEQUENCE, is_binding: false }
@@ -145,7 +147,7 @@ impl Stripe {
         self.versions.set(contact, state.version);
     }
 
-    /// Leaves a mark for a binding that expires, where what another server knew of its contact before may expire later.
+    /// Leaves a tombstone for an expiring binding if an older change of another member may expire later.
     pub(crate) fn leave_tombstone(&mut self, ground: &RecordContext<'_>, index: u32) {
         let Some(binding) = self.bindings.get(index).filter(|binding| binding.packed_flow.needs_tombstone()) else {
             return;
@@ -159,17 +161,17 @@ impl Stripe {
         }
     }
 
-    /// The latest version that a change got instead of its own since this was last asked.
+    /// Returns the latest version assigned in place of a change's own since the last call.
     pub(crate) const fn take_restamped(&mut self) -> Version {
         core::mem::replace(&mut self.restamped, Version::NONE)
     }
 
-    /// The server that has registered a binding.
+    /// Returns the member that registered a binding.
     pub(crate) fn holder(&self, binding: &Binding) -> Option<MemberId> {
         self.versions.of(binding.text.parts().contact()).member()
     }
 
-    /// Writes what is known of the contacts that a record of changes names.
+    /// Writes the current state of the contacts that a change set names.
     pub(crate) fn write_current_changes(
         &self,
         ground: &RecordContext<'_>,
@@ -191,7 +193,7 @@ impl Stripe {
         record::write_changes(out, aor, bound.map(|binding| self.state(ground, binding)), removals);
     }
 
-    /// Puts the changes into `piece` that are known and wanted: of some bindings, or of some marks. Says where there is more.
+    /// Adds the current and wanted changes of some bindings or tombstones to `piece`. Returns where to continue.
     pub(crate) fn copy_changes(
         &self,
         ground: &RecordContext<'_>,
@@ -227,7 +229,7 @@ impl Stripe {
         }
     }
 
-    /// Puts into `piece` that each of these bindings goes.
+    /// Adds the removal of each of these bindings to `piece`.
     pub(crate) fn write_removals(&self, ground: &RecordContext<'_>, indices: &[u32], piece: &mut RecordBuffer) {
         for binding in indices.iter().filter_map(|index| self.bindings.get(*index)) {
             let removal = removal_of(ground, binding);
@@ -235,7 +237,7 @@ impl Stripe {
         }
     }
 
-    /// Writes that all bindings of an address go.
+    /// Writes the removal of all bindings of an address.
     pub(crate) fn write_removal_of_all(
         &self,
         ground: &RecordContext<'_>,
@@ -247,7 +249,7 @@ impl Stripe {
     }
 }
 
-/// The removal of a binding that no REGISTER asked for.
+/// Returns the removal of a binding that no REGISTER requested.
 fn removal_of(ground: &RecordContext<'_>, binding: &Binding) -> Removal {
     Removal {
         contact: binding.text.parts().contact(),

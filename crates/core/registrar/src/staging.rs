@@ -1,4 +1,4 @@
-//! What a REGISTER comes to: written into a record for the store, or done at once where nothing is kept.
+//! The effect of a REGISTER: written to a record for the store, or applied at once without a store.
 
 use core::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::update::{Update, UpdateKind};
 use crate::version::Version;
 use crate::version_table::{Change, ContactKey};
 
-/// Longer than a record may take to be kept.
+/// Longer than storing a record may take.
 const REFRESH_MARGIN: Duration = Duration::from_secs(20);
 
-/// Bytes of the scratch record that stay allocated.
+/// Capacity of the scratch record that stays allocated, in bytes.
 const SCRATCH: usize = 4096;
 
-/// What a REGISTER wants, and whose it is.
+/// A REGISTER and its address of record.
 pub(crate) struct StageRequest<'o, 'a> {
     pub(crate) policy: &'o Policy,
     pub(crate) source: &'o Source,
@@ -34,21 +34,21 @@ pub(crate) struct StageRequest<'o, 'a> {
 }
 
 impl StageRequest<'_, '_> {
-    /// Whether a contact that is not translated is one whose host is the peer's address.
+    /// Returns whether a contact that is not behind NAT has the peer's address as host.
     fn is_untranslated(&self) -> bool {
         let is_datagram = self.source.flow.connection.is_none() && self.update.path.is_empty();
         self.policy.nat == Nat::Auto && self.source.via_sent_by_matches && is_datagram
     }
 }
 
-/// The bindings that an order brings.
+/// The new states of bindings.
 type NewStates<'f> = SmallVec<[State<'f>; 1]>;
 
 impl Stripe {
     //= rfc3261#10.3 steps 6 and 7
-    /// Writes what `order` comes to into `record`, and changes nothing; `record` is empty where nothing is asked for. What is to
-    /// go is written also where it is gone: the store may have what the table has not, such as a refresh that it was told of
-    /// just before it expired.
+    /// Writes the effect of `order` to `record` and changes nothing; `record` is empty if nothing is requested.
+    /// Removals are written even for contacts that are not bound: the store may have a binding that the table has
+    /// not, such as one refreshed just before it expired.
     pub(crate) fn stage(
         &mut self,
         ground: &RecordContext<'_>,
@@ -80,7 +80,8 @@ impl Stripe {
         Ok(plan.applied)
     }
 
-    /// [`stage`](Self::stage) and [`put`](Self::put) in one. Most REGISTERs only say again what is there, and need no record.
+    /// Does [`stage`](Self::stage) and [`put`](Self::put) in one step. Most REGISTERs only repeat the current
+    /// bindings and need no record.
     pub(crate) fn apply(
         &mut self,
         ground: &RecordContext<'_>,
@@ -118,7 +119,7 @@ impl Stripe {
         Ok(applied)
     }
 
-    /// What its contacts come to; `None` where an order has none.
+    /// Returns the effect of its contacts; `None` if it has none.
     fn plan_request<'u, 'a>(
         &mut self,
         ground: &RecordContext<'_>,
@@ -186,7 +187,7 @@ impl Stripe {
         fresh
     }
 
-    /// Writes the state of an address that changes.
+    /// Writes the new state of an address.
     fn write_change(
         &self,
         ground: &RecordContext<'_>,
@@ -210,7 +211,7 @@ impl Stripe {
         record::write_state(record, aor, kept.chain(fresh.iter().copied()));
     }
 
-    /// Writes what changes of an address that is shared: what is not named stays.
+    /// Writes the changes of a shared address; contacts that are not named stay.
     fn write_changes(
         &self,
         ground: &RecordContext<'_>,
@@ -230,7 +231,8 @@ impl Stripe {
         record::write_changes(record, aor, fresh.iter().copied(), removals);
     }
 
-    /// The bindings that `fresh` say again, in that order, but for times and Call-IDs; `None` where anything else changes.
+    /// Returns the bindings that `fresh` repeats, in that order, apart from times and Call-IDs; `None` if anything
+    /// else changes.
     fn refreshed_bindings(&self, plan: &Plan<'_, '_>, fresh: &[State<'_>]) -> Option<Indices> {
         if plan.has_removals || plan.replaced.len() != fresh.len() {
             return None;
@@ -248,8 +250,8 @@ impl Stripe {
         Some(written_over)
     }
 
-    /// Whether `fresh` give nothing but new times to the bindings at `indices`. What may have expired before the record is kept
-    /// cannot be renewed then: it is written whole.
+    /// Returns whether `fresh` only changes the times of the bindings at `indices`. A binding that may expire before
+    /// the record is stored cannot be refreshed then, so it is written in full.
     fn is_refresh(&self, now: Timestamp, indices: &[u32], fresh: &[State<'_>]) -> bool {
         indices.iter().zip(fresh).all(|(index, state)| {
             let old = self.bindings.get(*index);

@@ -25,13 +25,13 @@ use crate::version::Version;
 use crate::version_table::VersionTable;
 use crate::wheel::{BindingKey, Wheel};
 
-/// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
+/// Maximum number of keep-alive timers visited per call; those of expired bindings are skipped.
 const KEEP_ALIVES_PER_POLL: usize = 64;
 
-/// Bindings whose states are copied while the stripe is locked.
+/// Number of bindings whose states are copied per lock of the stripe.
 const BINDINGS_PER_COPY: u32 = 256;
 
-/// Bindings whose expiry is put off in one step at most, because they were refreshed.
+/// Maximum number of refreshed bindings moved to a later expiry per step.
 const MOVES_PER_EXPIRE: usize = 256;
 
 #[derive(Debug)]
@@ -45,11 +45,11 @@ pub(crate) struct Stripe {
     pub(crate) serial: u32,
     keep_alive_interval: Option<Duration>,
     pub(crate) hasher: SeededState,
-    /// What a record is written into that nobody keeps.
+    /// Buffer for records that are not stored.
     pub(crate) scratch: Vec<u8>,
-    /// Of what is shared with other servers.
+    /// The versions of shared contacts.
     pub(crate) versions: VersionTable,
-    /// The latest version that a change got instead of its own.
+    /// The latest version assigned in place of a change's own.
     pub(crate) restamped: Version,
 }
 
@@ -79,7 +79,7 @@ impl Stripe {
         self.addresses
     }
 
-    /// The bindings of `aor` that have not expired: by falling q, among equals the newest first.
+    /// Returns the unexpired bindings of `aor`: by falling q, and at equal q the newest first.
     pub(crate) fn current_bindings<'s>(
         &'s self,
         now: Timestamp,
@@ -96,7 +96,7 @@ impl Stripe {
         current
     }
 
-    /// Makes of an address what `record` says.
+    /// Applies `record` to an address.
     pub(crate) fn put(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
         if record.is_change_set() || ground.version != Version::NONE {
@@ -119,7 +119,7 @@ impl Stripe {
 
     fn put_state(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
-        // What the record found there stays if it still is, and does not come back if it is gone.
+        // A binding that the record repeats stays if it still exists, and is not restored if it is gone.
         let stays = |binding: &Binding| {
             let parts = binding.text.parts();
             origin.is_local()
@@ -136,7 +136,7 @@ impl Stripe {
                 expires,
                 place: PackedFlow::new(&flow, Preference::new(state.q, state.is_translated)),
             };
-            // The binding with the same text is written over without allocating, else any that goes.
+            // Overwrites the binding with the same text, which avoids an allocation, else any that is removed.
             let same = |index: &u32| self.bindings.get(*index).is_some_and(|b| b.text.parts() == written.parts);
             let same = replaced.iter().position(same);
             let index = same.map(|at| replaced.swap_remove(at)).or_else(|| replaced.pop());
@@ -151,7 +151,7 @@ impl Stripe {
             (policy.keep_alive != KeepAlive::Off).then(|| policy.keep_alive_interval.max(Duration::from_secs(1)));
     }
 
-    /// Gives the epoch of what was written to all bindings of its instance.
+    /// Sets the written epoch in all bindings of its instance.
     pub(crate) fn share_epoch(&mut self, hash: u32, written: &Parts<'_>) {
         let stale: Indices = self
             .bindings_of(written.aor, hash)
@@ -165,7 +165,7 @@ impl Stripe {
         }
     }
 
-    /// Removes the bindings that go with `connection`. Of those that are shared it puts the changes into `piece`.
+    /// Removes the bindings on `connection`. Adds the changes of shared ones to `piece`.
     pub(crate) fn disconnect(
         &mut self,
         ground: &RecordContext<'_>,
@@ -181,7 +181,7 @@ impl Stripe {
         if ground.version != Version::NONE {
             self.write_removals(ground, &gone, piece);
         }
-        // From the back, so that what moves into a hole is never one that is still to go.
+        // From the back, so that an element moved into a gap is never one still to be removed.
         gone.sort_unstable_by(|a, b| b.cmp(a));
         for index in gone {
             self.remove(index);
@@ -190,7 +190,7 @@ impl Stripe {
         removed
     }
 
-    /// Removes all bindings of `aor`, those too that have expired and were not yet let go.
+    /// Removes all bindings of `aor`, including expired ones not yet removed.
     pub(crate) fn remove_address(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
         let all: Indices = self.bindings_of(aor, hash).map(|(index, _)| index).collect();
         let removed = all.len();
@@ -199,7 +199,7 @@ impl Stripe {
         removed
     }
 
-    /// Works off at most `limit` expiries.
+    /// Processes at most `limit` expiries.
     pub(crate) fn expire(&mut self, ground: &RecordContext<'_>, limit: usize) -> usize {
         let now = ground.now;
         let (mut expired, mut moves) = (0, MOVES_PER_EXPIRE);
@@ -215,7 +215,7 @@ impl Stripe {
         expired
     }
 
-    /// Whether [`next_deadline`](Self::next_deadline) may be another one since this was last asked.
+    /// Returns whether [`next_deadline`](Self::next_deadline) may have changed since the last call.
     pub(crate) fn take_timers_changed(&mut self) -> bool {
         self.expiries.take_changed() | self.keep_alives.take_changed()
     }
@@ -261,9 +261,9 @@ impl Stripe {
         }
     }
 
-    /// Puts the whole states of the addresses of some bindings into `piece`: of those at the highest indices below `top`. Gives
-    /// back the lowest, which is the next call's `top`; 0 at the end. A binding that has not come up yet never gets above `top`,
-    /// for what is removed leaves its place to one from the end.
+    /// Adds the whole states of the addresses of some bindings to `piece`: of those at the highest indices below
+    /// `top`. Returns the lowest index, which is the next call's `top`; 0 at the end. A binding not yet visited never
+    /// moves above `top`, because a removal fills its gap with the last binding.
     pub(crate) fn copy_states(&self, ground: &RecordContext<'_>, top: u32, piece: &mut RecordBuffer) -> u32 {
         let top = top.min(u32::try_from(self.bindings.len()).unwrap_or(u32::MAX));
         let bottom = top.saturating_sub(BINDINGS_PER_COPY);
@@ -272,7 +272,7 @@ impl Stripe {
             let aor = binding.aor();
             let current = self.bindings_of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
             let mut current: SmallVec<[_; 8]> = current.collect();
-            // An address comes up with each of its bindings; once a piece is enough.
+            // An address comes up once for each of its bindings; once per buffer is enough.
             if current.is_empty() || current.iter().any(|(other, _)| (index + 1..top).contains(other)) {
                 continue;
             }
@@ -280,7 +280,7 @@ impl Stripe {
             let states = current.into_iter().map(|(_, binding)| self.state(ground, binding));
             piece.add(|record| match ground.member {
                 None => record::write_state(record, aor, states),
-                // Marks come up by themselves, for of a contact that is gone nobody knows the address.
+                // Tombstones are copied separately, because the address of a removed contact cannot be looked up.
                 Some(_) => record::write_changes(record, aor, states, core::iter::empty()),
             });
         }
@@ -316,7 +316,7 @@ impl Stripe {
         assert_eq!(aors.len(), self.addresses, "addresses are counted");
     }
 
-    /// A binding as a record says it.
+    /// Returns a binding in the form of a record.
     pub(crate) fn state<'b>(&self, ground: &RecordContext<'_>, binding: &'b Binding) -> State<'b> {
         let call = RegisterSequence { id: binding.call_id, cseq: binding.cseq };
         let expires = ground.store_time(binding.expires);
@@ -326,7 +326,7 @@ impl Stripe {
         State { version, ..state }
     }
 
-    /// Writes over the binding at `index`, or a new one.
+    /// Overwrites the binding at `index`, or adds a new one.
     pub(crate) fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &BindingContents<'_>) {
         let index = match index {
             Some(index) => self.overwrite(index, new),
@@ -351,7 +351,7 @@ impl Stripe {
         Some(index)
     }
 
-    /// A binding that is to be touched yet: only then its serial is its own.
+    /// Adds a binding that must then be touched, which gives it its serial.
     fn add(&mut self, hash: u32, new: &BindingContents<'_>) -> Option<u32> {
         if self.bindings_of(new.parts.aor, hash).next().is_none() {
             self.addresses += 1;
@@ -385,7 +385,7 @@ impl Stripe {
         binding.expires = expires;
         binding.cseq = cseq;
         binding.serial = self.serial;
-        // A turn that is armed stays: it depends on the address, not on when it registers.
+        // An armed keep-alive stays: its time depends on the address, not on the REGISTER.
         match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
             Some(interval) if binding.keep_alive == TimerId::NEVER => {
                 let turn = next_keep_alive(now, interval, binding.hash);
@@ -405,7 +405,7 @@ impl Stripe {
 
     /// Removes the bindings at `indices`.
     fn remove_all(&mut self, mut indices: Indices) {
-        // From the back, so that what moves into a hole is never one that is still to go.
+        // From the back, so that an element moved into a gap is never one still to be removed.
         indices.sort_unstable_by(|a, b| b.cmp(a));
         for index in indices {
             self.remove(index);
@@ -436,7 +436,7 @@ impl Stripe {
         self.index.of(key.hash).find(|index| self.bindings.get(*index).is_some_and(|binding| binding.key() == key))
     }
 
-    /// The bindings of the address with this hash that has an instance with that one; not in order.
+    /// Returns the bindings of the address and instance with these hashes, in no particular order.
     pub(crate) fn bindings_of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
         let hash = low_half(key.aor);
         self.index
@@ -456,8 +456,8 @@ impl Stripe {
 }
 
 impl Stripe {
-    /// Gives the memory of turns back where most of it is unused. Costs a pass over what is left, which is little, once for
-    /// every quartering.
+    /// Frees the memory of keep-alive timers when most of it is unused. Costs a pass over the remaining bindings,
+    /// which are few, once per reduction to a quarter.
     fn shrink(&mut self, now: Timestamp) {
         if !self.keep_alives.is_sparse() {
             return;
@@ -475,7 +475,7 @@ impl Stripe {
     }
 }
 
-/// What a binding becomes.
+/// The new contents of a binding.
 pub(crate) struct BindingContents<'w> {
     pub(crate) parts: Parts<'w>,
     pub(crate) call: RegisterSequence,
@@ -483,7 +483,7 @@ pub(crate) struct BindingContents<'w> {
     pub(crate) place: PackedFlow,
 }
 
-/// The moment of the next interval that belongs to `hash`.
+/// Returns the time within the next interval that belongs to `hash`.
 fn next_keep_alive(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
     let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     let phase = u64::try_from((u128::from(interval) * u128::from(hash)) >> 32).unwrap_or(0);
@@ -496,7 +496,7 @@ fn next_keep_alive(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
     Timestamp::from_nanos(turn)
 }
 
-/// The part of a hash that tells addresses of one stripe apart.
+/// Returns the part of a hash that distinguishes addresses of one stripe.
 pub(crate) fn low_half(hash: u64) -> u32 {
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The newest change of each contact, where several servers change it.
+//! The newest change of each contact, if several members make changes.
 
 use core::time::Duration;
 use hashbrown::HashTable;
@@ -9,52 +9,55 @@ use strowger_foundation::Timestamp;
 use crate::plan::RegisterSequence;
 use crate::version::Version;
 
-/// Names a contact of an address of record in all members: [`Parts::contact`](crate::text::Parts::contact).
+/// The key of a contact of an address of record, the same in all members:
+/// [`Parts::contact`](crate::text::Parts::contact).
 pub(crate) type ContactKey = u64;
 
-/// What decides between two changes of one contact.
+/// The data that decides between two changes of one contact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) version: Version,
     pub(crate) call: RegisterSequence,
-    /// Whether it binds the contact, or removes it.
+    /// Whether it binds the contact; otherwise it removes it.
     pub(crate) is_binding: bool,
 }
 
-/// What becomes of a change where another one is known.
+/// The resolution of a change against the known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
-    /// It is older, or known.
+    /// The known one is kept: the change is older or already known.
     Keep,
-    /// It is the newest, with this version.
+    /// The change replaces the known one and gets this version.
     Replace(Version),
-    /// The known one is the newest, but has to say so with this version.
+    /// The known one is kept as the newest, but gets this version.
     KeepAs(Version),
 }
 
-/// For how long a removal is kept on the disk, in milliseconds: longer than what was bound before it lasts.
+/// Retention time of a removal on disk, in ms: longer than the lifetime of any older binding.
 const REMOVAL_RETENTION_MS: u64 = 24 * 3_600_000;
 
-/// The Call-ID of changes that no REGISTER asked for: no client's is the same, so that their version decides.
+/// The Call-ID of changes without a REGISTER. No client's Call-ID equals it, so the version decides.
 pub(crate) const SERVER_SEQUENCE: RegisterSequence = RegisterSequence { id: [0; 16], cseq: 0 };
 
 impl Change {
-    /// Until when it is kept on the disk as a removal, in nanoseconds of store time.
+    /// Returns until when a removal is retained on disk, in nanoseconds of store time.
     pub(crate) const fn retained_until(self) -> u64 {
         self.version.millis().saturating_add(REMOVAL_RETENTION_MS).saturating_mul(1_000_000)
     }
 
-    /// When all that is older has expired that lasted for `longest` at most, in nanoseconds of store time.
+    /// Returns when all older changes with a lifetime of at most `longest` have expired, in nanoseconds of store
+    /// time.
     pub(crate) fn tombstone_until(self, longest: Duration) -> u64 {
         let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         self.version.millis().saturating_add(longest_ms).saturating_mul(1_000_000)
     }
 
     //= rfc3261#10.3 step 7
-    /// Within one Call-ID the higher CSeq is the newer, else the later version. Where CSeq speaks against the version, the newer
-    /// change gets a version behind the older one's. So versions alone tell in which order all members end up: whoever sees the
-    /// same changes in any order keeps the one with the latest version. A client that uses a CSeq twice may have two changes get one
-    /// version so: of these the one that binds stays.
+    /// Resolves two changes. Within one Call-ID the higher CSeq is newer, otherwise the later version. If CSeq
+    /// contradicts the version, the newer change gets a version just after the older one's. So versions alone
+    /// determine the final order: every member that sees the same changes, in any order, keeps the one with the
+    /// latest version. A client that reuses a CSeq may cause two changes with one version; of these the binding one
+    /// is kept.
     pub(crate) fn resolve(self, known: Self) -> Resolution {
         let is_later = (self.version, self.call.id, self.is_binding) > (known.version, known.call.id, known.is_binding);
         if self.call.id != known.call.id || self.call.cseq == known.call.cseq {
@@ -69,7 +72,7 @@ impl Change {
     }
 }
 
-/// A contact that is bound no more, remembered until all that is older than its removal has expired.
+/// A contact that is no longer bound, remembered until all changes older than its removal have expired.
 #[derive(Clone, Debug)]
 pub(crate) struct Tombstone {
     pub(crate) aor: Box<[u8]>,
@@ -78,19 +81,19 @@ pub(crate) struct Tombstone {
     pub(crate) until: Timestamp,
 }
 
-/// Those of one stripe. Empty, and without memory, where nothing is shared.
+/// The versions of one stripe. Empty, and without memory, if nothing is shared.
 #[derive(Debug, Default)]
 pub(crate) struct VersionTable {
     bound: HashTable<(ContactKey, Version)>,
     tombstones: HashTable<Tombstone>,
-    /// The marks by the time when they go.
+    /// The tombstones by time of removal.
     ends: BTreeSet<(Timestamp, ContactKey)>,
 }
 
 const SHRINK_FROM: usize = 64;
 
 impl VersionTable {
-    /// The version of a contact that is bound; [`Version::NONE`] where it was never shared.
+    /// Returns the version of a bound contact; [`Version::NONE`] if it was never shared.
     pub(crate) fn of(&self, contact: ContactKey) -> Version {
         self.bound.find(contact, |(key, _)| *key == contact).map_or(Version::NONE, |(_, version)| *version)
     }
@@ -109,7 +112,7 @@ impl VersionTable {
         self.remove_tombstone(contact);
     }
 
-    /// What is known of a contact has another version.
+    /// Gives the known state of a contact another version.
     pub(crate) fn restamp(&mut self, contact: ContactKey, version: Version) {
         if let Some((_, known)) = self.bound.find_mut(contact, |(key, _)| *key == contact) {
             *known = version;
@@ -118,7 +121,7 @@ impl VersionTable {
         }
     }
 
-    /// The contact is bound no more, for it was removed or has expired.
+    /// Drops the version of a contact that was removed or has expired.
     pub(crate) fn remove(&mut self, contact: ContactKey) {
         if let Ok(entry) = self.bound.find_entry(contact, |(key, _)| *key == contact) {
             entry.remove();
@@ -132,7 +135,7 @@ impl VersionTable {
         self.tombstones.find(contact, |mark| mark.contact == contact)
     }
 
-    /// Whether an update of this number is older than the removal of its contact.
+    /// Returns whether an update with this sequence is older than the removal of its contact.
     pub(crate) fn is_before_tombstone(&self, contact: ContactKey, call: RegisterSequence) -> bool {
         let is_older = |mark: &Tombstone| mark.change.call.id == call.id && call.cseq <= mark.change.call.cseq;
         !self.tombstones.is_empty() && self.tombstone_of(contact).is_some_and(is_older)
@@ -145,7 +148,7 @@ impl VersionTable {
         self.tombstones.insert_unique(mark.contact, mark, |mark| mark.contact);
     }
 
-    /// Forgets the marks whose time is over; each change forgets some.
+    /// Removes expired tombstones; each change removes some.
     pub(crate) fn expire(&mut self, now: Timestamp) {
         const AT_ONCE: usize = 64;
         for _ in 0..AT_ONCE {
@@ -154,7 +157,7 @@ impl VersionTable {
         }
     }
 
-    /// Some marks, from the one on that is so far from the newest; and where the next ones are.
+    /// Returns some tombstones, from position `from` on, counted from the newest; and the position of the next ones.
     pub(crate) fn tombstones_from(
         &self,
         from: usize,
@@ -166,7 +169,7 @@ impl VersionTable {
         (marks, (next < self.ends.len()).then_some(next))
     }
 
-    /// How many contacts are bound and marked.
+    /// Returns the numbers of bound contacts and tombstones.
     #[cfg(test)]
     fn counts(&self) -> (usize, usize) {
         (self.bound.len(), self.tombstones.len())
@@ -209,7 +212,8 @@ mod tests {
     }
 
     proptest! {
-        /// Members that see the same changes in other orders, and tell each other what they give another version, end up with one.
+        /// Members that see the same changes in different orders, and tell each other the versions they assign, end
+        /// up with one state.
         #[test]
         fn members_agree(changes in prop::collection::vec((0u8..3, 0u32..4, 1u64..8, 1u16..4), 1..7), orders in prop::collection::vec(any::<u64>(), 3)) {
             let all: Vec<Change> = changes.iter().map(|(call, cseq, at, member)| change(*call, *cseq, *at, *member)).collect();

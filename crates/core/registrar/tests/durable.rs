@@ -1,4 +1,4 @@
-//! What the store was given is what there is after a restart.
+//! Records given to the store restore the same table after a restart.
 
 mod common;
 #[path = "common/history.rs"]
@@ -15,7 +15,7 @@ use strowger_registrar::model::Model;
 use strowger_registrar::record::merge;
 use strowger_registrar::{ContactTarget, Locations, Policy, Record, Update, UpdateCounts, UpdateKind};
 
-/// Store time when the first process began, in nanoseconds.
+/// Store time at the start of the first process, in nanoseconds.
 const BEGAN: u64 = 1_700_000_000_000_000_000;
 
 fn listeners() -> [(Transport, SocketAddr); 2] {
@@ -23,7 +23,7 @@ fn listeners() -> [(Transport, SocketAddr); 2] {
     [(Transport::Udp, address), (Transport::Tcp, address)]
 }
 
-/// A store that merges what it is given, as a journal and its checkpoint do.
+/// A store that merges its records, like a journal and its checkpoint.
 #[derive(Default)]
 struct Store(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -39,7 +39,8 @@ impl Store {
         }
     }
 
-    /// The table of a process that begins at `now` of the one before, `passed` after its own zero.
+    /// Returns the table of a process that starts at `now` of the previous one, and restores at `passed` after its
+    /// own zero.
     fn restart(&self, now: Timestamp, stripes: u16, seed: u64, passed: Timestamp) -> Locations {
         let locations = Locations::new(stripes, seed).with_listeners(listeners()).with_pending_source();
         locations.set_store_origin(BEGAN + now.as_nanos() - passed.as_nanos());
@@ -64,7 +65,7 @@ fn stage(
     read(request, |update| locations.stage(now, aor, policy, from, &update?, &mut record)).map(|_| record)
 }
 
-/// What a restart leaves of a target: its connections are closed.
+/// Returns a target as it is after a restart, when connections are closed.
 fn after_restart(target: &ContactTarget) -> Option<ContactTarget> {
     let Flow { listener, transport, reopen, peer, connection } = target.flow;
     let lives = connection.is_none() || reopen;
@@ -193,7 +194,7 @@ fn what_is_to_go_is_written_also_where_it_is_gone() {
     table.locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
     let mut store = Store::default();
     store.keep(&record);
-    // The store kept a refresh, but so late that the binding had expired in the table.
+    // The store has a refresh that it stored only after the binding had expired in the table.
     let later = at_s(1 + 3600 - 30);
     let contact = "Contact: <sip:a@192.0.2.1>;expires=600";
     let late = stage(&table.locations, later, AOR, &table.policy, &table.source, &register("x", 2, contact));
@@ -210,7 +211,7 @@ fn what_is_to_go_is_written_also_where_it_is_gone() {
         store.keep(&gone.expect("taken"));
         assert!(store.restart(after, 1, 7, at_s(1)).is_empty(), "{removal}");
     }
-    // With a refresh beside it, too.
+    // The same together with a refresh.
     table.register(after, "x", 5, "Contact: <sip:b@192.0.2.1>").expect("taken");
     let both = "Contact: <sip:b@192.0.2.1>, <sip:a@192.0.2.1>;expires=0";
     let both = stage(&table.locations, after, AOR, &table.policy, &table.source, &register("x", 6, both));
@@ -241,7 +242,7 @@ fn what_went_while_the_store_was_busy_stays_away() {
     table.locations.put(at_s(1), &Record::parse(&second).expect("a record"), None);
     let flows: Vec<_> = table.lookup(at_s(1)).iter().map(|target| target.flow.connection).collect();
     assert_eq!(flows, [Some(new)], "the first flow is closed");
-    // And what is registered over a connection that has gone meanwhile is not there at all.
+    // A contact registered over a connection that has closed meanwhile is not bound at all.
     let third = flow(3, old, 3);
     table.locations.put(at_s(1), &Record::parse(&third).expect("a record"), Some(old));
     assert_eq!(table.lookup(at_s(1)).len(), 1);
@@ -262,7 +263,7 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
     };
     table.locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
     let ended = key(&table.locations, at_s(1));
-    // Another Call-ID ends what was given before.
+    // Another Call-ID invalidates the earlier ones.
     let again = "Contact: <sip:c@192.0.2.1>;+sip.instance=\"<urn:x:1>\"";
     let whole = stage(&table.locations, at_s(2), AOR, &table.policy, &table.source, &register("z", 1, again));
     let whole = whole.expect("taken");

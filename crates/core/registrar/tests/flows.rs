@@ -19,11 +19,13 @@ fn conn(slot: u32) -> ConnId {
     ConnId::new(0, slot, 1)
 }
 
-/// A table that is spoken to over a connection.
+/// A table whose requests come over a connection.
 fn table(slot: u32) -> Table {
     Table { source: over(conn(slot), "198.51.100.7:33000"), ..Table::new() }
 }
 
+//= rfc5626#6:flow-updated
+//= rfc5626#6:time-updated
 #[test]
 fn a_flow_has_one_binding_whatever_its_uri_says() {
     let mut table = table(1);
@@ -66,6 +68,7 @@ fn flows_are_in_order_within_their_call_id() {
     table.register(at_s(0), "a", 5, &flow_of(DESK, "sip:b@10.0.0.1", 2)).expect("another flow has its own order");
 }
 
+//= rfc5626#6:both-kinds
 #[test]
 fn beside_flows_others_register_as_ever() {
     let table = table(1);
@@ -79,6 +82,8 @@ fn beside_flows_others_register_as_ever() {
     assert!(table.locations.is_empty());
 }
 
+//= rfc5626#6:one-flow
+//= rfc5626#10:reg-id
 #[test]
 fn a_reg_id_counts_only_where_it_means_something() {
     let table = table(1);
@@ -99,6 +104,9 @@ fn a_reg_id_counts_only_where_it_means_something() {
     assert_eq!(table.locations.len(), 1);
 }
 
+//= rfc5626#6:path-examined
+//= rfc5626#6:no-outbound
+//= rfc5626#6:reg-id-ignored
 #[test]
 fn behind_a_proxy_flows_need_its_help() {
     let outbound = "Path: <sip:edge.example.net;lr>, <sip:token@198.51.100.9;lr;ob>";
@@ -127,6 +135,7 @@ fn behind_a_proxy_flows_need_its_help() {
     assert!(!uses && !echo.contains("reg-id"), "{echo}");
 }
 
+//= rfc5626#6:stored
 #[test]
 fn paths_are_kept_in_order_and_leave_the_reference_alone() {
     let mut table = table(1);
@@ -157,7 +166,7 @@ fn paths_are_kept_in_order_and_leave_the_reference_alone() {
     assert!(!table.lookup(at_s(3))[0].is_translated);
 }
 
-/// What a phone over a stream is reached by.
+/// Returns the target of a phone on a stream.
 fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> ContactTarget {
     let mut table = Table { source: over(conn(1), peer), ..Table::new() };
     table.policy.nat = nat;
@@ -209,6 +218,8 @@ fn behind_a_proxy_without_path_its_connection_takes_nobody_along() {
     assert!(target.is_translated && target.flow.reopen && target.flow.connection == Some(conn(1)));
 }
 
+//= rfc5626#7:invalidated
+//= rfc5626#7:closed
 #[test]
 fn a_connection_takes_exactly_its_own() {
     let locations = strowger_registrar::Locations::new(1, 7);
@@ -216,7 +227,7 @@ fn a_connection_takes_exactly_its_own() {
     for user in 0..600u32 {
         let aor = format!("{user}@example.com");
         let source = over(conn(user % 3), "198.51.100.7:33000");
-        // Every second one also leaves its connection by a refresh over another.
+        // Every second one also moves from its connection to another by a refresh.
         for (cseq, source) in
             [source, over(conn(3 + user % 2), "198.51.100.7:34000")].iter().enumerate().take(1 + user as usize % 2)
         {
@@ -253,7 +264,7 @@ fn who_keeps_a_connection_open_itself_is_left_alone() {
     assert!(turns(&table, 200) > 1);
 }
 
-/// The Contact values of a 200 with GRUUs, and the keys of the temporary ones.
+/// Returns the Contact values of a 200 with GRUUs, and the keys of the temporary ones.
 fn gruus(table: &Table, now: u64) -> (Vec<String>, Vec<GruuKey>) {
     let keys = core::cell::RefCell::new(Vec::new());
     let seal = |key: &GruuKey| {

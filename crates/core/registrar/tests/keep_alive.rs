@@ -1,4 +1,4 @@
-//! Bindings behind a translation are kept open.
+//! Keep-alives for bindings behind NAT.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn due(locations: &Locations, now: Timestamp) -> Vec<PendingKeepAlive> {
     }
 }
 
-/// The seconds at which keep-alives came, of `seconds`, driven by the deadline alone.
+/// Returns when keep-alives were due between `from` and `until`, driven by the deadline alone.
 fn turns(table: &Table, from: Timestamp, until: Timestamp) -> Vec<Timestamp> {
     let (mut now, mut turns) = (from, Vec::new());
     while let Some(at) = table.locations.next_deadline(ShardId(0)).filter(|at| *at < until) {

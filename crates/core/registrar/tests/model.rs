@@ -39,7 +39,7 @@ proptest! {
                     let mut source = slot.map_or_else(|| source(&peer), |slot| over(ConnId::new(0, slot, 0), &peer));
                     source.via_sent_by_matches = via_matches;
                     read(&register(&call_id.to_string(), cseq, &headers), |update| {
-                        // Several contacts with a flow among them are refused before there is anything to compare.
+                        // Several contacts including a flow are refused before there is anything to compare.
                         let Ok(update) = update else { return };
                         let ours = locations.apply(now, &aor(user), &policy, &source, &update);
                         assert_eq!(ours, model.apply(now, &aor(user), &policy, &source, &update));
@@ -76,7 +76,7 @@ proptest! {
     }
 }
 
-/// Tables big enough to shrink, in one stripe.
+/// Tables large enough to shrink, in one stripe.
 #[test]
 fn thousands_come_and_go() {
     let table = Table::new();

@@ -1,4 +1,4 @@
-//! The rules of RFC 3261 §10.3, as a phone notices them.
+//! The rules of RFC 3261 §10.3, as a phone sees them.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn refusal(headers: &str) -> Refusal {
     read(&register("a", 1, headers), |update| update.expect_err(headers))
 }
 
-/// The expiry and q that a REGISTER with one Contact asks for.
+/// Returns the expiry and q that a REGISTER with one Contact requests.
 fn asked(headers: &str) -> (Option<u32>, Option<u16>) {
     read(&register("a", 1, headers), |update| match update.expect(headers).kind {
         UpdateKind::Contacts(contacts) => (contacts[0].expires_s, contacts[0].q),
@@ -89,7 +89,7 @@ fn a_star_stands_alone_and_with_expires_0() {
         "Contact: <sip:a@b c>",
     ] {
         let bytes = register("a", 1, bad);
-        // What the message's own check refuses never gets here.
+        // A message that fails its own check never gets here.
         if strowger_message::Message::parse(&bytes).is_ok() {
             assert_eq!(refusal(bad).status(), Status::BAD_REQUEST, "{bad}");
         }
@@ -253,7 +253,7 @@ fn expiry_does_no_more_than_it_is_told() {
 
 #[test]
 fn a_translation_is_recognised() {
-    // Contact host, does the Via match, and where it goes by Never, Always and Auto.
+    // Contact host, whether the Via matches, and the destinations under Never, Always and Auto.
     for (uri, via_matches, auto) in [
         ("sip:a@192.0.2.1:5060", true, false),
         ("sip:a@192.0.2.1:9", true, false),

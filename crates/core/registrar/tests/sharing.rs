@@ -1,4 +1,4 @@
-//! Servers that share registrations end up with the same ones, in whatever order they hear of changes.
+//! Members that share registrations converge, in whatever order they learn of changes.
 
 mod common;
 
@@ -29,7 +29,7 @@ impl Server {
         Self { locations, ahead_s }
     }
 
-    /// What a REGISTER changes, as the others hear of it; nothing where it is refused.
+    /// Applies a REGISTER and returns its changes as the other members receive them; empty if it is refused.
     fn register(&self, now: Timestamp, from: &Source, request: &[u8]) -> Vec<Vec<u8>> {
         let mut record = Vec::new();
         let staged =
@@ -41,14 +41,14 @@ impl Server {
         [record].into_iter().chain(restamped).collect()
     }
 
-    /// Takes a change that was staged here; what the others have to hear of it.
+    /// Applies a change that was staged here; returns the changes that the other members must learn.
     fn put(&self, now: Timestamp, record: &[u8]) -> Option<Vec<u8>> {
         let record = Record::parse(record).expect("a record");
         assert!(record.is_change_set());
         self.known(now, &record, self.locations.put(now, &record, None))
     }
 
-    /// The same for one of another server.
+    /// The same for a change of another member.
     fn take(&self, now: Timestamp, record: &[u8]) -> Option<Vec<u8>> {
         let record = Record::parse(record).expect("a record");
         self.known(now, &record, self.locations.put_remote(now, &record))
@@ -63,7 +63,7 @@ impl Server {
         })
     }
 
-    /// URIs, without those whose expiry is less sure than the clocks are.
+    /// Returns the URIs, except those whose expiry is within the clock difference.
     fn uris(&self, now: Timestamp) -> Vec<String> {
         let mut targets = Vec::new();
         self.locations.lookup(now, AOR, &mut targets);
@@ -96,7 +96,7 @@ enum Step {
         call_id: u8,
         cseq: u32,
     },
-    /// The newest change that a server has not heard of, or any other.
+    /// Delivers the newest change that a member has not seen, or any other.
     Hear {
         server: usize,
         which: usize,
@@ -142,7 +142,7 @@ proptest! {
                 Step::Pass { seconds } => now += std::time::Duration::from_secs(seconds),
             }
         }
-        // All is told to all, in an order of each one's own, as often as anything new comes of it.
+        // All changes reach all members, each in its own order, as long as new ones result.
         let mut heard = [0; 3];
         for _ in 0..50 {
             for (number, server) in servers.iter().enumerate() {
@@ -157,7 +157,7 @@ proptest! {
         prop_assert!(heard.iter().all(|heard| *heard == told.len()), "they go on telling each other");
         let all: Vec<_> = servers.iter().map(|server| server.uris(now)).collect();
         prop_assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
-        // Who joins and is shown what one of them knows has the same, and so does a store that was given all of it.
+        // A joining member that copies one member's state has the same, and so does a store that got all changes.
         let joining = Server::new(9, servers[0].ahead_s);
         servers[0].changes(now).iter().for_each(|record| drop(joining.take(now, record)));
         prop_assert_eq!(joining.uris(now), all[0].clone());
@@ -185,7 +185,7 @@ fn a_removal_that_was_heard_of_first_keeps_what_it_removed_away() {
     two.take(now, &removed[0]);
     two.take(now, &added[0]);
     assert!(two.uris(now).is_empty());
-    // The REGISTER that was removed may still come to another server.
+    // The removed REGISTER may still reach another member.
     assert!(
         two.register(now, &source("192.0.2.1:5060"), &register("a", 1, "Contact: <sip:alice@192.0.2.1>")).is_empty()
     );
@@ -231,11 +231,11 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
     let mut own = Vec::new();
     one.locations.lookup(now, AOR, &mut own);
     assert_eq!(own[0].holder, None);
-    // A connection of the same name is another one here.
+    // A connection with the same ID is a different one here.
     for shard in 0..2 {
         assert_eq!(two.locations.disconnect(now, ShardId(shard), connection, |_| {}), 0);
     }
-    // When it closes there, all hear so.
+    // When it closes there, all members learn of it.
     let mut told = Vec::new();
     for shard in 0..2 {
         one.locations.disconnect(now, ShardId(shard), connection, |record| told.push(record.to_vec()));

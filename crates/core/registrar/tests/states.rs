@@ -1,4 +1,4 @@
-//! The states of all addresses, copied while the table goes on changing.
+//! The states of all addresses, copied while the table changes.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn table() -> Locations {
     locations
 }
 
-/// How often each address comes up, with what it is shown as last; `between` is called after each.
+/// Returns how often each address comes up, and its last state; `between` is called after each.
 fn states(
     locations: &Locations,
     now: Timestamp,
@@ -66,7 +66,7 @@ fn a_table_at_rest_is_shown_whole() {
 fn what_stays_is_shown_whatever_goes_and_comes_meanwhile() {
     let locations = table();
     let mut forgotten = Vec::new();
-    // The table can be used in between: bindings expire, users go and come, which moves all others about.
+    // The table can be used in between: bindings expire and users come and go, which moves all others.
     let found = states(&locations, at_s(100), |count| {
         for shard in 0..3 {
             locations.expire(at_s(100), ShardId(shard), 2);

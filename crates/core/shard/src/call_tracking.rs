@@ -1,5 +1,5 @@
-//! The calls that are followed from their INVITE to their BYE: for the operator's eyes and records, for the counts of balanced
-//! targets, and for where a request goes that bears no Route of ours.
+//! Tracking of calls from INVITE to BYE, for the operator and call records, for the counts of balanced targets, and
+//! for routing in-dialog requests without a Route of ours.
 
 use core::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Takes note of an INVITE that goes on and begins a call; the name of that, 0 where there is none.
+    /// Records a forwarded INVITE that begins a call. Returns the call's number, or 0 if it is not tracked.
     pub(crate) fn begin_call(&mut self, now: Timestamp, request: &Request<'_, '_>) -> u64 {
         match &mut self.calls {
             Some(calls) if request.message.method() == Method::Invite && request.message.to().tag().is_none() => {
@@ -23,15 +23,15 @@ impl Shard {
         }
     }
 
-    /// Takes note of a request inside a call, which goes on with or without state; of a BYE that has ended the call, the seat at
-    /// the target that has yet to answer it.
+    /// Records an in-dialog request that is forwarded, with or without state. For a BYE that ends the call, returns
+    /// the call guard of the target that still has to answer it.
     pub(crate) fn track_in_dialog(&mut self, now: Timestamp, message: &Message<'_>) -> Option<CallGuard> {
         let calls = self.calls.as_mut()?;
         message.to().tag()?;
         match message.method() {
             Method::Bye => {
                 let ByeOutcome { by, call_guard: seat } = calls.handle_bye(now, message)?;
-                // A target that hangs up itself has nothing more to do for the call.
+                // A target that hangs up has nothing left to do for the call.
                 seat.filter(|_| by == Reason::CallerHungUp)
             }
             Method::Invite | Method::Update => {
@@ -42,7 +42,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of an INVITE that the server refuses itself.
+    /// Records an INVITE that the server itself refuses.
     pub(crate) fn refuse_call(&mut self, now: Timestamp, request: &Request<'_, '_>, status: Status) {
         let Some(calls) = &mut self.calls else { return };
         let message = request.message;
@@ -54,7 +54,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of a success within a dialog, which says for how long the call is alive (RFC 4028 §7).
+    /// Records a success response within a dialog, which gives the session's lifetime (RFC 4028 §7).
     pub(crate) fn refresh_call(&mut self, now: Timestamp, response: &Message<'_>) {
         if let Some(calls) = &mut self.calls
             && matches!(response.method(), Method::Invite | Method::Update)
@@ -63,7 +63,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of a CANCEL that found its INVITE.
+    /// Records a CANCEL that matched its INVITE.
     pub(crate) fn cancel_call(&mut self, now: Timestamp, message: &Message<'_>) {
         if let Some(calls) = &mut self.calls {
             let key = calls.key_of(message);
@@ -71,7 +71,7 @@ impl Shard {
         }
     }
 
-    /// Takes note of what the caller is told; whether `response` has answered the call.
+    /// Records a response to the caller. Returns whether it answered the call.
     pub(crate) fn track_call(
         &mut self,
         now: Timestamp,

@@ -1,5 +1,5 @@
-//! What the proxy asks while it deals with a response: where a stateless one goes, what a redirection means, and what
-//! answers a trunk's challenge.
+//! The proxy's callbacks while it handles a response: the next hop of a stateless response, the targets of a
+//! redirection, and the credentials for a trunk's challenge.
 
 use core::cell::Cell;
 use core::net::SocketAddr;
@@ -17,16 +17,16 @@ use crate::router::Router;
 use crate::shard::CACHE_ONLY_QUERY;
 use crate::snapshot::Snapshot;
 
-/// The shard, but for its proxy.
+/// The shard without its proxy.
 pub(crate) struct ShardCallbacks<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) locations: &'a Locations,
     pub(crate) names: &'a NameCache,
     pub(crate) outages: &'a Outages,
-    /// That of flow tokens and GRUUs.
+    /// The keys of flow tokens and GRUUs.
     pub(crate) ring: KeyRing,
     pub(crate) tag_key: TagKey,
-    /// Where the response came from.
+    /// The flow the response came on.
     pub(crate) source: Flow,
     pub(crate) questions: &'a mut VecDeque<(QueryId, Name)>,
 }
@@ -50,7 +50,7 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         found: &mut Vec<Target>,
     ) {
         let Some(uri) = Uri::parse(contact) else { return };
-        // Headers of a contact must not become headers of a request, nor part of its Request-URI.
+        // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
         let Some(uri) = Uri::parse(request_uri) else { return };
         let refresh = Cell::new(None);
@@ -72,7 +72,7 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
             target: None,
             is_tentative: false,
             token_flow: None,
-            // A redirection leads nobody where he could not have gone by himself.
+            // A redirection must not lead where the caller could not have called directly.
             source,
             claimed: None,
             cluster_request: None,

@@ -1,4 +1,4 @@
-//! What the operator calls the places that requests are sent to.
+//! Names of next hops in the configuration and the database.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -11,23 +11,23 @@ use crate::next_hops::{peer_of, question_of, transport_of};
 use crate::route::{Action, Route, TargetAddress};
 use crate::snapshot::Snapshot;
 
-/// A place under its name in the configuration or the database. Texts are escaped.
+/// A next hop's name in the configuration or the database. Texts are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHopName {
     /// Its URI as written there.
     pub uri: String,
-    /// What it belongs to.
+    /// The owner of the next hop.
     pub owner: NextHopOwner,
 }
 
-/// What a place belongs to.
+/// The owner of a next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NextHopOwner {
-    /// It is a gateway of this set.
+    /// A gateway of this set.
     Set(String),
-    /// It is a target of this trunk.
+    /// A target of this trunk.
     Trunk(String),
-    /// It is a target of a route.
+    /// A target of a route.
     Route,
 }
 
@@ -42,8 +42,8 @@ impl fmt::Display for NextHopName {
 }
 
 impl Snapshot {
-    /// What the operator calls the place at `hop`: gateways, targets of trunks and of routes, as far as it is known where
-    /// their names lead.
+    /// Returns the names of the next hop `hop`: gateways and targets of trunks and routes. Host names count as far as
+    /// the cache knows their addresses.
     #[must_use]
     pub fn names_of(&self, now: Timestamp, names: &NameCache, hop: &Hop) -> Vec<NextHopName> {
         let is_it = |place: &TargetAddress| match place {
@@ -67,7 +67,7 @@ impl Snapshot {
             let of = trunk.map_or(NextHopOwner::Route, |trunk| NextHopOwner::Trunk(trunk.name.to_string()));
             for target in targets.iter().filter(|target| is_it(&target.address)) {
                 let name = NextHopName { uri: lossy(&target.uri), owner: of.clone() };
-                // A set's gateways are targets of the routes that name it.
+                // The gateways of a set are also targets of the routes that name the set.
                 let is_gateway = found.iter().take(gateways).any(|known| known.uri == name.uri);
                 if !is_gateway && !found.contains(&name) {
                     found.push(name);
@@ -77,7 +77,7 @@ impl Snapshot {
         found
     }
 
-    /// Whether `is_out` is said of every place that belongs to `owner` and is in service; never of a route's.
+    /// Returns whether `is_out` holds for every next hop of `owner` that is in service; always `false` for a route.
     pub(crate) fn are_all_out(
         &self,
         now: Timestamp,
@@ -114,7 +114,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether `ip` is where a route may send requests: a gateway's or a target's address.
+    /// Returns whether `ip` is the address of a gateway or of a route's target.
     pub(crate) fn is_next_hop(&self, now: Timestamp, names: &NameCache, ip: IpAddr) -> bool {
         let targets = self.routes.iter().flat_map(|route| route.action.targets());
         targets.map(|target| &target.address).any(|place| match place {
@@ -124,13 +124,13 @@ impl Snapshot {
     }
 }
 
-/// Whether a name stands for such a place, as far as is known.
+/// Returns whether a cached name resolves to a hop for which `is_it` holds.
 fn resolves_to(now: Timestamp, names: &NameCache, question: &LocateQuery, is_it: impl Fn(&Hop) -> bool) -> bool {
     let located = names.peek(now, question);
     located.is_some_and(|located| located.candidates.iter().flat_map(|candidate| &candidate.hops).any(is_it))
 }
 
-/// Where a gateway is, by its URI.
+/// Returns the address in a gateway's URI.
 fn gateway_address(uri: &[u8]) -> Option<TargetAddress> {
     let uri = Uri::parse(uri)?;
     let uri = uri.sip()?;

@@ -1,4 +1,4 @@
-//! Keep-alives towards phones behind a translation.
+//! Keep-alives towards phones behind NAT.
 
 use strowger_foundation::Buf;
 use strowger_proxy::branch::{BranchId, BranchOwner};
@@ -8,7 +8,7 @@ use crate::options::OptionsRequest;
 use crate::shard::Shard;
 
 impl Shard {
-    /// An OPTIONS to a binding, forwarded by nobody: its branch belongs to no transaction, so that its answer is dropped.
+    /// Writes an OPTIONS to a binding. Its branch belongs to no transaction, so the response is dropped.
     fn write_options(&self, out: &mut Buf, due: &PendingKeepAlive) {
         let Some(listener) = self.snapshot.listeners.get(due.flow.listener) else { return };
         let key = self.proxy.tag_key();
@@ -21,7 +21,7 @@ impl Shard {
         OptionsRequest { listener, uri, branch: &branch, tag: &tag }.write(out);
     }
 
-    /// Keeps a translation open (RFC 5626 §3.5.1, or OPTIONS as the configuration has it).
+    /// Sends a keep-alive for a NAT binding (RFC 5626 §3.5.1, or OPTIONS, as configured).
     pub(crate) fn keep_alive(&mut self, due: &PendingKeepAlive) {
         let kind = self.snapshot.registrar.keep_alive;
         if kind == KeepAlive::Off {

@@ -1,7 +1,7 @@
-//! One shard's whole brain: the only façade that a shell sees.
+//! One shard: the only interface of the core that a shell uses.
 //!
-//! A shell is a short loop: it chooses the shard by [`Steering`], hands it an [`Input`], and drains its [`Output`]s. Nothing
-//! here names a socket, a clock or a source of entropy.
+//! A shell is a short loop: it chooses the shard by [`Steering`], hands it an [`Input`], and drains its [`Output`]s.
+//! This crate uses no socket, clock or source of entropy.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

@@ -1,4 +1,4 @@
-//! From a URI, a binding or a route to the places where a request is tried (RFC 3263).
+//! Resolution of a URI, a binding or a route to next hops (RFC 3263).
 
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use strowger_proxy::{BalancedTarget as Load, NextHop, NextHopAddress, NextHopKin
 use crate::route::{self, Action, Route, RouteTarget};
 use crate::snapshot::{BalancedMember, Snapshot};
 
-/// What places are found with.
+/// The inputs of next-hop resolution.
 #[derive(Clone, Copy)]
 pub(crate) struct NextHopResolver<'a> {
     pub(crate) now: Timestamp,
@@ -29,12 +29,12 @@ pub(crate) struct NextHopResolver<'a> {
     pub(crate) refresh: &'a Cell<Option<Box<LocateQuery>>>,
 }
 
-/// What chooses among targets by weight.
+/// The random value for the choice among targets by weight.
 #[derive(Clone, Copy)]
 pub(crate) enum WeightedChoice<'a> {
-    /// As it was made when the DNS was asked.
+    /// The value drawn when the DNS was asked.
     Fixed(u64),
-    /// By a hash of the Call-ID, so that all of a call goes one way; reckoned where there is something to choose.
+    /// A hash of the Call-ID, so that a whole call goes one way; computed only if there is a choice.
     ByCallId(&'a TagKey, &'a [u8]),
 }
 
@@ -42,28 +42,29 @@ impl WeightedChoice<'_> {
     fn number(self) -> u64 {
         match self {
             Self::Fixed(number) => number,
+            //= rfc3263#4.4:order
             Self::ByCallId(key, call_id) => key.table64(&[call_id]),
         }
     }
 }
 
-/// A request that a route leads on.
+/// A request that matched a route.
 #[derive(Clone, Copy)]
 pub(crate) struct RoutedRequest<'a> {
     pub(crate) message: &'a Message<'a>,
     pub(crate) source: &'a Flow,
-    /// The Request-URI that counts, and the same, read.
+    /// The effective Request-URI, as text and parsed.
     pub(crate) request_uri: &'a [u8],
     pub(crate) uri: Option<&'a Uri<'a>>,
     /// The target of a balanced set that has the call.
     pub(crate) target: Option<TargetId>,
-    /// It will be asked for credentials, and nobody gets it yet.
+    /// Set if the request will be challenged and goes to no target yet.
     pub(crate) is_tentative: bool,
 }
 
 impl<'a> RoutedRequest<'a> {
-    /// The user that it is about: that of the Request-URI, or of To where it is a REGISTER, whose Request-URI names a domain
-    /// (RFC 3261 §10.2). Where there is no user, the whole Request-URI.
+    /// Returns the user of the Request-URI, or of To for a REGISTER, whose Request-URI names a domain (RFC 3261
+    /// §10.2). Without a user, returns the whole Request-URI.
     fn user(&self) -> &'a [u8] {
         let registered = || Uri::parse(self.message.to().uri).and_then(|uri| uri.sip().and_then(|uri| uri.user));
         let user = match self.message.method() {
@@ -74,14 +75,15 @@ impl<'a> RoutedRequest<'a> {
     }
 }
 
-/// Where a Request-URI is sent to; nothing is added where no listener reaches it.
+/// The next hops of a Request-URI; nothing is added if no listener reaches it.
 pub(crate) type NextHops = SmallVec<[NextHop; 1]>;
 
 impl NextHopResolver<'_> {
-    /// Adds to `found` where `uri` says, for a request whose Request-URI is `request_uri`.
+    /// Adds the next hops of `uri` to `found`, for a request with the Request-URI `request_uri`.
     pub(crate) fn resolve_uri(&self, uri: &SipUri<'_>, request_uri: &[u8], found: &mut NextHops) -> Result<(), Status> {
         let [named, maddr] = uri.params.values(["transport", "maddr"]);
         let named = transport_named(uri, named).ok_or(Status::BAD_GATEWAY)?;
+        //= rfc3263#4.1:numeric
         let transport = named.unwrap_or(Transport::Udp);
         if let Some(address) = literal_address(uri, maddr, transport) {
             let reach = if named.is_some() { NextHopKind::AddressFixedTransport } else { NextHopKind::Address };
@@ -94,7 +96,7 @@ impl NextHopResolver<'_> {
         self.resolve_name(&question, request_uri, found)
     }
 
-    /// Whether `uri` names a host of the trunk: one that it sends from, or one where a route to it leads.
+    /// Returns whether `uri` names a host of the trunk: one that the trunk sends from, or a target of a route to it.
     pub(crate) fn is_of_trunk(&self, uri: &SipUri<'_>, trunk: u32) -> bool {
         let Some(host) = host_of(uri) else { return false };
         let ip = host.ip();
@@ -115,7 +117,7 @@ impl NextHopResolver<'_> {
         })
     }
 
-    /// Whether a name stands for this address, as far as is known.
+    /// Returns whether a cached name resolves to this address.
     fn resolves_to(&self, question: &LocateQuery, ip: IpAddr) -> bool {
         let answer = match self.names.lookup(self.now, question) {
             Lookup::Fresh(answer) => answer,
@@ -131,7 +133,7 @@ impl NextHopResolver<'_> {
         answer.is_ok_and(|located| has_ip(&located))
     }
 
-    /// Adds to `found` where a registered contact is; `None` where it can be reached nowhere.
+    /// Adds the next hops of a registered contact to `found`; returns `None` if the contact is unreachable.
     pub(crate) fn resolve_binding(
         &self,
         binding: &strowger_registrar::ContactTarget,
@@ -139,7 +141,7 @@ impl NextHopResolver<'_> {
     ) -> Option<()> {
         let uri = Uri::parse(&binding.uri);
         let sip = uri.as_ref().and_then(Uri::sip);
-        // Headers of a contact must not become headers of a request, nor part of its Request-URI.
+        // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = sip.map_or(&binding.uri[..], |uri| uri.without_headers());
         if !binding.path.is_empty() {
             return self.resolve_path(&binding.path, request_uri, found);
@@ -163,6 +165,7 @@ impl NextHopResolver<'_> {
         if binding.is_translated || (binding.flow.connection.is_some() && same_transport()) {
             let known = self.snapshot.listeners.get(binding.flow.listener);
             known.filter(|own| own.transport == binding.flow.transport && is_one_host(binding.flow.peer.ip()))?;
+            //= rfc5626#7:same-flow
             found.push(next_hop(request_uri, NextHopAddress::Flow(binding.flow), by_flow));
             return Some(());
         }
@@ -172,8 +175,9 @@ impl NextHopResolver<'_> {
     }
 
     //= rfc3327#5.4
-    /// Where the first URI of a Path leads, with the Path as Routes; one that is our own comes off, and leads over the flow
-    /// of its token.
+    //= rfc5626#6:path
+    /// Adds the next hop of the first URI of a Path, with the Path as Routes. A first URI of our own is removed and
+    /// leads over the flow in its token.
     fn resolve_path(&self, path: &[u8], request_uri: &[u8], found: &mut NextHops) -> Option<()> {
         let mut path = path;
         loop {
@@ -200,7 +204,7 @@ impl NextHopResolver<'_> {
         }
     }
 
-    /// Adds to `found` the destination where a route leads: all its targets, in the order in which they are tried.
+    /// Adds one target with all next hops of a route, in the order in which they are tried, to `found`.
     pub(crate) fn resolve_route(
         &self,
         route: &Route,
@@ -232,8 +236,9 @@ impl NextHopResolver<'_> {
             return Err(failure);
         }
         //= rfc3263#4.3
-        // Who failed lately is tried after the others. Not so where no state is kept: a retransmission goes the way of what
-        // it repeats, whatever has happened since (RFC 3261 §16.11).
+        //= rfc3263#4.4:same-server
+        // Next hops that failed recently are tried last. This does not apply to stateless forwarding: a
+        // retransmission must take the path of the original, whatever has happened since (RFC 3261 §16.11).
         if *stateless != Stateless::Always {
             self.sort_failed_last(&mut places[..]);
         }
@@ -241,7 +246,7 @@ impl NextHopResolver<'_> {
         Ok(())
     }
 
-    /// Adds to `found` the targets of a balanced set, in the order in which they are tried.
+    /// Adds one target with the next hops of a balanced set, in the order in which they are tried, to `found`.
     fn resolve_set(
         &self,
         route: &Route,
@@ -254,11 +259,11 @@ impl NextHopResolver<'_> {
         let known = asked.target.and_then(|id| set.position(id));
         match known.filter(|_| asked.message.to().tag().is_some()) {
             Some(known) => order.push(known),
-            // Whoever is chosen for it now would have lost a turn.
+            // A selection for a tentative request would cost that member its turn.
             None if asked.is_tentative && !set.members().is_empty() => order.push(0),
             None => self.select(set, targets, asked, &mut order),
         }
-        // Who asked the caller for more is the first to hear the answer, where he is still there.
+        // The member that challenged the caller gets the answer first, if it is still in the set.
         if let Some(at) = known.and_then(|known| order.iter().position(|at| *at == known)) {
             if let Some(front) = order.get_mut(..=at) {
                 front.rotate_right(1);
@@ -288,7 +293,7 @@ impl NextHopResolver<'_> {
         Ok(())
     }
 
-    /// What a request pays with for being tried at another target, to which it adds where it is a new one.
+    /// Returns the failover budget that the request may draw on; a new request first adds its share to it.
     fn earned_budget(&self, budget: &Arc<FailoverBudget>, asked: &RoutedRequest<'_>) -> Arc<FailoverBudget> {
         let belongs =
             matches!(asked.message.method(), Method::Ack | Method::Cancel) || asked.message.to().tag().is_some();
@@ -298,11 +303,11 @@ impl NextHopResolver<'_> {
         Arc::clone(budget)
     }
 
-    /// Asks the set who is to have the request.
+    /// Lets the set select the targets for the request.
     fn select(&self, set: &Set, targets: &[RouteTarget], asked: &RoutedRequest<'_>, order: &mut MemberOrder) {
         let call_id = asked.message.call_id();
         //= rfc3261#16.10
-        // What belongs to an INVITE that another member forwarded goes to all who may have it.
+        // A request that belongs to an INVITE forwarded by another member goes to all members that may have it.
         let policy = set.config().policy;
         let limit = match asked.message.method() {
             Method::Ack | Method::Cancel if policy.is_by_load() => {
@@ -310,7 +315,7 @@ impl NextHopResolver<'_> {
                 return;
             }
             Method::Ack | Method::Cancel if policy.is_by_key() || policy == Policy::Priority => 1,
-            // Nobody can know whose turn it was.
+            // The turn that the INVITE took is unknown.
             Method::Ack | Method::Cancel => return,
             _ => MAX_TRIES,
         };
@@ -338,7 +343,7 @@ impl NextHopResolver<'_> {
             limit,
             advice: &|at| match targets.get(at) {
                 Some(target) if self.is_target_out(target) => match self.held_until(target) {
-                    // An ACK or a CANCEL is part of what the target has taken.
+                    // The target accepted the ACK or CANCEL together with its INVITE.
                     Some(_) if !matches!(asked.message.method(), Method::Ack | Method::Cancel) => Advice::Exclude,
                     _ => Advice::Avoid,
                 },
@@ -348,7 +353,7 @@ impl NextHopResolver<'_> {
         set.select(&pick, order);
     }
 
-    /// Adds to `found` where a target of a balanced set is.
+    /// Adds the next hops of a balanced target to `found`.
     pub(crate) fn resolve_balanced(
         &self,
         balanced: &BalancedMember<'_>,
@@ -366,8 +371,9 @@ impl NextHopResolver<'_> {
         Ok(())
     }
 
-    /// Has what the target of a call gets to do be counted there, where `found` leads to its host: by its own Record-Route, or to a
-    /// contact at another port. What comes from that host and goes to another port of it is the target's own, on its way back.
+    /// Counts a request within a call for its target if `found` leads to the target's host: by the target's own
+    /// Record-Route, or to a contact at another port. A request from that host to another of its ports is the
+    /// target's own, on its way back, and is not counted.
     pub(crate) fn count_in_call(
         &self,
         balanced: &BalancedMember<'_>,
@@ -396,7 +402,7 @@ impl NextHopResolver<'_> {
         }
     }
 
-    /// Whether a target has failed lately.
+    /// Returns whether a target has failed recently.
     fn is_target_out(&self, target: &RouteTarget) -> bool {
         let hop = match &target.address {
             route::TargetAddress::Literal { address, transport } => {
@@ -413,13 +419,13 @@ impl NextHopResolver<'_> {
     }
 
     //= rfc3261#21.5.4
-    /// When the first of a set's targets will take something again, where all that could want to be left alone until then.
+    /// Returns when the first of a set's targets accepts requests again, if every target has asked for a pause.
     pub(crate) fn all_held_until(&self, set: &Set, targets: &[RouteTarget]) -> Option<Timestamp> {
         let in_service = targets.iter().enumerate().filter(|(at, _)| set.is_in_service(*at, self.now));
         in_service.map(|(_, target)| self.held_until(target)).min().flatten()
     }
 
-    /// Until when a target wants to be left alone: all that its name stands for, where it has one.
+    /// Returns until when a target has asked for a pause; for a name, all its addresses must have asked.
     fn held_until(&self, target: &RouteTarget) -> Option<Timestamp> {
         let held_until = |hop: &Hop| self.outages.back_off_until(self.now, hop);
         match &target.address {
@@ -429,7 +435,7 @@ impl NextHopResolver<'_> {
             route::TargetAddress::Name(question) => {
                 let located = self.names.peek(self.now, question);
                 let hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
-                // Where one is not held there is `None`, the least of all.
+                // If one is not paused, this is `None`, the minimum.
                 hops.map(held_until).min().flatten()
             }
         }
@@ -468,8 +474,8 @@ impl NextHopResolver<'_> {
         Ok(())
     }
 
-    /// The flows to what a name stands for, in the order in which they are tried; what the caller is told where there is
-    /// none.
+    /// Returns the flows to the addresses of a name, in the order in which they are tried; if there are none, the
+    /// status for the caller.
     pub(crate) fn flows_of(&self, answer: &LocateResult) -> Result<SmallVec<[Flow; 4]>, Status> {
         match answer {
             Ok(located) => {
@@ -487,7 +493,7 @@ impl NextHopResolver<'_> {
         hops.into_iter().filter_map(|hop| self.flow_to(hop)).collect()
     }
 
-    /// Puts those last that failed lately.
+    /// Moves next hops that failed recently to the end.
     pub(crate) fn sort_failed_last(&self, places: &mut [NextHop]) {
         if places.len() > 1 {
             places.sort_by_key(|place| self.is_out(place));
@@ -511,7 +517,7 @@ impl NextHopResolver<'_> {
 }
 
 //= rfc3261#10.2
-/// The address of record that a request is for.
+/// Returns the address of record that a request is for.
 fn aor_of(asked: &RoutedRequest<'_>) -> Aor {
     let to;
     let uri = if asked.message.method() == Method::Register {
@@ -526,7 +532,7 @@ fn aor_of(asked: &RoutedRequest<'_>) -> Aor {
     }
 }
 
-/// What a request is to a target.
+/// Returns the load of a request on a target.
 fn load_of(balanced: &BalancedMember<'_>, member: &Member, message: &Message<'_>) -> Load {
     let work = balanced.set.work_of(&member.target, MethodClass::from_token(message.method().as_bytes()));
     Load { target: Arc::clone(&member.target), work, capacity: member.capacity.unwrap_or(u32::MAX) }
@@ -536,7 +542,7 @@ fn next_hop(request_uri: &[u8], to: NextHopAddress, reach: NextHopKind) -> NextH
     NextHop { request_uri: SmallVec::from_slice(request_uri), address: to, path: None, kind: reach, balanced: None }
 }
 
-/// The host that a URI is reached by; `maddr` goes before the host (RFC 3261 §19.1.1).
+/// Returns the host that a URI is reached by; `maddr` takes precedence (RFC 3261 §19.1.1).
 pub(crate) fn host_of<'a>(uri: &SipUri<'a>) -> Option<Host<'a>> {
     host_or(uri, uri.params.value("maddr"))
 }
@@ -548,7 +554,7 @@ fn host_or<'a>(uri: &SipUri<'a>, maddr: Option<&'a [u8]>) -> Option<Host<'a>> {
     }
 }
 
-/// The transport that a URI names: inner `None` where it names none, outer where it names one that nobody knows.
+/// Returns the transport that a URI names: inner `None` if it names none, outer `None` if it names an unknown one.
 pub(crate) fn transport_of(uri: &SipUri<'_>) -> Option<Option<Transport>> {
     transport_named(uri, uri.params.value("transport"))
 }
@@ -565,7 +571,7 @@ fn transport_named(uri: &SipUri<'_>, named: Option<&[u8]>) -> Option<Option<Tran
     }
 }
 
-/// The question that leads to a URI whose host is a name.
+/// Returns the DNS query for a URI whose host is a name.
 pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<LocateQuery> {
     let Host::Name(name) = host_of(uri)? else { return None };
     let host = name.strip_suffix(b".").unwrap_or(name);
@@ -577,19 +583,20 @@ pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<LocateQuery> {
     })
 }
 
-/// The peer of a literal address, as one would send there by `transport`.
+/// Returns the literal address of a URI, with the default port of its transport.
 pub(crate) fn peer_of(uri: &SipUri<'_>) -> Option<SocketAddr> {
     let [named, maddr] = uri.params.values(["transport", "maddr"]);
     literal_address(uri, maddr, transport_named(uri, named)?.unwrap_or(Transport::Udp))
 }
 
-/// Whether an address that a message names can be one host's: nothing is ever sent to all of them.
+/// Returns whether an address in a message can belong to a single host; the server never sends to broadcast or
+/// multicast addresses.
 pub(crate) fn is_one_host(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// Whether what came by `source` came by `flow`.
+/// Returns whether a message received on `source` came on `flow`.
 pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
     match flow.connection {
         Some(connection) => source.connection == Some(connection),
@@ -597,8 +604,8 @@ pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
     }
 }
 
-/// The flow of a URI of ours whose user is a token that we wrote.
-/// The Path to a flow of another member: members have one key, so that it is as if that one had written it.
+/// Returns the Path to a flow of another member. Members share one key, so it equals the Path that this member would
+/// have written.
 fn path_through(ring: &KeyRing, member: SocketAddr, flow: &Flow) -> SmallVec<[u8; 128]> {
     let mut path = SmallVec::from_slice(b"<sip:");
     path.extend_from_slice(&flow_token::sign(ring, flow));
@@ -612,7 +619,7 @@ fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
     flow_token::verify(ring, uri.user?)
 }
 
-/// The literal address that a URI names, as one would send there by `transport`.
+/// Returns the literal address that a URI names, with the default port of `transport`.
 fn literal_address(uri: &SipUri<'_>, maddr: Option<&[u8]>, transport: Transport) -> Option<SocketAddr> {
     let ip = host_or(uri, maddr)?.ip().filter(|ip| is_one_host(*ip))?;
     Some(SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port())))

@@ -1,4 +1,4 @@
-//! What the server says itself: refusals, challenges, answers to OPTIONS, redirections.
+//! The server's own responses: refusals, challenges, responses to OPTIONS, redirections.
 
 use core::time::Duration;
 
@@ -15,25 +15,25 @@ use crate::request::option_tags;
 use crate::responder::{Responder, answer_limit, is_bounded};
 use crate::shard::{Shard, TransactionMatch};
 
-/// The methods that the server itself answers or forwards with rules of their own; every other method is forwarded too.
+/// The methods that the server answers itself or forwards by special rules; all other methods are forwarded too.
 const ALLOW: &[u8] =
     b"INVITE, ACK, BYE, CANCEL, REGISTER, OPTIONS, INFO, PRACK, UPDATE, MESSAGE, SUBSCRIBE, NOTIFY, PUBLISH, REFER";
 
 /// The methods that the server itself serves.
 const OWN_METHODS: &[u8] = b"OPTIONS, REGISTER";
 
-/// Why a request is not served, and what the answer says besides.
+/// The reason for refusing a request, and the contents of the response.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// A status, with a reason phrase of our own where the customary one says too little.
+    /// A status, with a custom reason phrase if the default one says too little.
     Status(Status, Option<&'static str>),
-    /// The same, in the operator's words.
+    /// A status with a reason phrase from the configuration.
     WithReason(Status, Option<Box<str>>),
-    /// 401 or 407.
+    /// A challenge, 401 or 407.
     Challenge { status: Status, realm: SmallVec<[u8; 32]>, stale: bool },
     /// A status with a Retry-After.
     RetryAfter(Status, &'static str, Duration),
-    /// 420: the option tags that are not understood.
+    /// 420, with the unsupported option tags.
     BadExtension(SmallVec<[u8; 64]>),
 }
 
@@ -44,7 +44,7 @@ impl From<Status> for Refusal {
 }
 
 impl Shard {
-    /// Opens a server transaction; a full table is answered 503 without one.
+    /// Opens a server transaction; if the table is full, sends a 503 without one.
     pub(crate) fn open(
         &mut self,
         now: Timestamp,
@@ -75,7 +75,7 @@ impl Shard {
         self.answer(now, by, source, message, Status::SERVICE_UNAVAILABLE, None, |reply| reply);
     }
 
-    /// Sends a final response of our own; `headers` adds to it.
+    /// Sends a final response of the server; `headers` adds header fields.
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     pub(crate) fn answer(
         &mut self,
@@ -95,8 +95,9 @@ impl Shard {
         self.send_answer(now, by, &source, message, (status, out, own));
     }
 
-    /// Answers a request again that the server itself has answered; `None` where another element has, or nobody yet. What the answer
-    /// copies is in the request, which has just come again: so the same is written, and goes where the first one went.
+    /// Rebuilds the server's own response to a retransmitted request; `None` if another element answered it, or
+    /// nobody yet. The fields that the response copies are in the retransmission, so the result is identical and goes
+    /// to the same peer as the first.
     // Never inlined: most requests are new.
     #[inline(never)]
     pub(crate) fn rebuild_response(
@@ -108,7 +109,7 @@ impl Shard {
         peek: &Peek<'_>,
     ) -> Option<TransactionMatch> {
         let (answered, _) = self.proxy.transactions_ref().cached_own_response(known)?;
-        // A client may give one branch to several requests. None of them is told what became of another one.
+        // A client may reuse one branch for several requests. None of them may get the response to another.
         if RequestFingerprint::of_head(&self.match_key, peek.head()) != Some(answered) {
             self.counters.refused += 1;
             self.respond_statelessly(now, key, peek, source, Status::BAD_REQUEST, "Branch Used Before");
@@ -120,7 +121,8 @@ impl Shard {
         let tag = local::to_tag(self.proxy.tag_key(), key);
         let feedback = self.proxy.feedback(now, via, source);
         local::rebuild(&mut out, &tag, peek.head(), via, source, own, feedback.as_ref())?;
-        // A short request by the name of a long one must not draw the answer to that, where it was given to anybody.
+        // A short request with the branch of a long one must not draw the long one's response if that response went
+        // to an unproven source.
         let is_proven = self.snapshot.auth.requires(b"REGISTER") || self.snapshot.trusts(source.peer.ip());
         if is_bounded(source, is_proven) && out.len() > answer_limit(peek.head().bytes().len()) {
             self.counters.answers_cut += 1;
@@ -172,7 +174,7 @@ impl Shard {
     ) {
         self.counters.refused += 1;
         //= rfc3261#21.4.6
-        // A 405 must list what is allowed.
+        // A 405 must list the allowed methods.
         let allow = status == Status::METHOD_NOT_ALLOWED;
         self.answer(now, by, source, message, status, reason, |reply| {
             if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
@@ -198,7 +200,7 @@ impl Shard {
         let limit = by.limit(message);
         let tag = seal.to_text();
         let reply = self.proxy.begin_response(now, &mut out, &tag, message, &source, status, None).with_limit(limit);
-        // A client that gives one branch to several requests gets a nonce for each all the same.
+        // Requests that share one branch still get different nonces.
         let request = seal.0.wrapping_add(u64::from(message.cseq().number));
         let challenge = Challenge { header, realm, stale, request };
         let own = self.authenticator.challenge(now, &self.snapshot.auth, reply, &challenge).finish();
@@ -237,7 +239,7 @@ impl Shard {
         contacts: &[Box<[u8]>],
     ) {
         self.answer(now, by, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
-            // The best come first, and one of them says something.
+            // The best contacts come first, and one of them is enough.
             contacts.iter().enumerate().fold(reply, |reply, (place, uri)| {
                 let value: [&[u8]; 3] = [b"<", uri, b">"];
                 if place == 0 { reply.header("Contact", &value) } else { reply.optional("Contact", &value) }

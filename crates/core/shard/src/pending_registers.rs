@@ -1,5 +1,5 @@
-//! REGISTERs that wait until the store has what they change. Of one address one is at the store at a time, so that each is
-//! made from what the one before has left.
+//! REGISTERs that wait until the store has stored their changes. Only one REGISTER of an address is at the store at a
+//! time, so each one starts from the result of the previous one.
 
 use core::hash::BuildHasher as _;
 use core::time::Duration;
@@ -11,85 +11,86 @@ use strowger_foundation::{Buf, ConnId, Flow, Timestamp, Wakeup};
 
 use crate::responder::Responder;
 
-/// REGISTERs of one shard that wait at most; past it they are refused with 503.
+/// Maximum number of pending REGISTERs per shard; more are refused with 503.
 pub const MAX_PENDING_REGISTERS: usize = 8192;
 
-/// REGISTERs of one address that wait at most; past it they are refused with 503.
+/// Maximum number of pending REGISTERs per address of record; more are refused with 503.
 pub const MAX_PENDING_PER_AOR: usize = 16;
 
-/// Orders of an operator to unregister that wait in one shard at most; past it they are not followed, and the log says so.
+/// Maximum number of operators' unregister commands that wait in one shard; more are ignored and logged.
 pub const MAX_UNREGISTER_COMMANDS: usize = 256;
 
-/// How long a REGISTER waits for the store before it is refused with 503.
+/// Time a REGISTER waits for the store before it is refused with 503.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Buffers for records that are kept for later use.
+/// Maximum number of record buffers kept for reuse.
 const SPARE: usize = 256;
 
-/// A REGISTER whose sender is who he says, and what is to be known when its time comes.
+/// An authorized REGISTER and what is needed to apply it later.
 #[derive(Debug)]
 pub(crate) struct PendingRegister {
     pub(crate) by: Responder,
     pub(crate) source: Flow,
-    /// The request as it came; empty once it is answered.
+    /// The request as received; empty once it is answered.
     pub(crate) request: Buf,
     pub(crate) aor: Box<[u8]>,
-    /// Its client was told that it takes too long.
+    /// Set once the client was told that the store took too long.
     pub(crate) is_answered: bool,
-    /// The connection that it came on is closed.
+    /// Set if the connection that it came on is closed.
     pub(crate) is_closed: bool,
-    /// Its user may not be called any more.
+    /// Set if its user was removed or disabled.
     pub(crate) is_barred: bool,
 }
 
 impl PendingRegister {
-    /// The connection that it came on, where that is closed.
+    /// Returns the connection that it came on, if that is closed.
     pub(crate) fn closed(&self) -> Option<ConnId> {
         self.source.connection.filter(|_| self.is_closed)
     }
 }
 
-/// One that waits, and the queue that it waits in.
+/// A pending REGISTER and the queue that it waits in.
 #[derive(Debug)]
 struct QueueEntry {
     waiting: PendingRegister,
     queue: u64,
 }
 
-/// An operator's order to unregister.
+/// An operator's command to unregister.
 #[derive(Debug)]
 pub(crate) struct UnregisterCommand {
     pub(crate) aor: Box<[u8]>,
-    /// Only this contact.
+    /// The only contact to remove; `None` for all.
     pub(crate) contact: Option<Box<[u8]>>,
     queue: u64,
-    /// The REGISTER that came last before it.
+    /// The ticket of the last REGISTER before it.
     after: u64,
 }
 
-/// Which limit leaves no room.
+/// The limit that a REGISTER exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueLimit {
-    /// [`MAX_WAITING`].
+    /// [`MAX_PENDING_REGISTERS`].
     PerShard,
-    /// [`MAX_WAITING_OF_ONE`]: the store may be well, and its client is not.
+    /// [`MAX_PENDING_PER_AOR`]: the store may be fine and the client at fault.
     PerAor,
 }
 
-/// Those of one shard.
+/// The pending REGISTERs of one shard.
 #[derive(Debug)]
 pub(crate) struct PendingRegisters {
     waiting: SeededMap<u64, QueueEntry>,
-    /// By the hash of the address: tickets in the order of their requests. The first is at the store, the others are not.
+    /// Tickets in the order of their requests, by the hash of the address. The first is at the store, the others are
+    /// not.
     queues: SeededMap<u64, SmallVec<[u64; 2]>>,
-    /// The tickets of those that came on a connection.
+    /// The tickets of REGISTERs that came on a connection.
     on_connections: SeededMap<ConnId, SmallVec<[u64; 1]>>,
-    /// How many of them have their answer already.
+    /// Number of REGISTERs that are already answered.
     answered: usize,
     deadlines: VecDeque<(Timestamp, u64)>,
-    /// Those that wait for REGISTERs of their address, in their order.
+    /// Commands that wait for REGISTERs of their address, in order.
     commands: VecDeque<UnregisterCommand>,
-    /// Those whose turn it is.
+    /// Commands that can be applied.
     due: VecDeque<UnregisterCommand>,
     /// Records for the store.
     records: VecDeque<(Option<u64>, Vec<u8>)>,
@@ -99,7 +100,8 @@ pub(crate) struct PendingRegisters {
 }
 
 impl PendingRegisters {
-    /// `seed` is another one for each life of a shard, so that no ticket is the predecessor's.
+    /// Creates an empty table. `seed` must differ for each instance of a shard, so that no ticket repeats one of a
+    /// predecessor.
     pub(crate) fn new(seed: u64) -> Self {
         let hasher = seeded(seed);
         Self {
@@ -117,12 +119,12 @@ impl PendingRegisters {
         }
     }
 
-    /// REGISTERs without an answer.
+    /// Returns the number of unanswered REGISTERs.
     pub(crate) fn unanswered(&self) -> usize {
         self.waiting.len().saturating_sub(self.answered)
     }
 
-    /// What is full, where there is no room for one more of `aor`.
+    /// Returns the limit that one more REGISTER of `aor` would exceed.
     pub(crate) fn exceeded_limit(&self, aor: &[u8]) -> Option<QueueLimit> {
         let of_one = self.queues.get(&self.key(aor)).map_or(0, SmallVec::len);
         if of_one >= MAX_PENDING_PER_AOR {
@@ -135,8 +137,8 @@ impl PendingRegisters {
         self.hasher.hash_one(aor)
     }
 
-    /// Takes a request; its ticket, and whether it is the first of its address: then it is staged now, else when those
-    /// before it are done.
+    /// Adds a request. Returns its ticket and whether it is the first of its address. The first is staged at once,
+    /// any other when those before it are done.
     pub(crate) fn add(&mut self, now: Timestamp, waiting: PendingRegister) -> (u64, bool) {
         let ticket = self.next;
         self.next = self.next.wrapping_add(1);
@@ -156,7 +158,7 @@ impl PendingRegisters {
         self.waiting.get_mut(&ticket).map(|seat| &mut seat.waiting)
     }
 
-    /// Ends the wait of one; and who is the next of its address.
+    /// Removes a pending REGISTER; also returns the next ticket of its address.
     pub(crate) fn remove(&mut self, ticket: u64) -> Option<(PendingRegister, Option<u64>)> {
         let QueueEntry { waiting, queue: key } = self.waiting.remove(&ticket)?;
         self.answered -= usize::from(waiting.is_answered);
@@ -176,7 +178,7 @@ impl PendingRegisters {
         queue.retain(|other| *other != ticket);
         let next = queue.first().copied();
         if was_first && !self.commands.is_empty() {
-            // Who has waited too long is in no queue any more.
+            // A timed-out REGISTER is in no queue.
             let is_due = |order: &UnregisterCommand| order.queue == key && !queue.contains(&order.after);
             let (due, left) = core::mem::take(&mut self.commands).into_iter().partition(is_due);
             self.commands = left;
@@ -189,13 +191,13 @@ impl PendingRegisters {
         Some((waiting, next.filter(|_| was_first)))
     }
 
-    /// Whether a REGISTER of `aor` is at the store.
+    /// Returns whether a REGISTER of `aor` is at the store.
     pub(crate) fn is_queued(&self, aor: &[u8]) -> bool {
         self.queues.contains_key(&self.key(aor))
     }
 
-    /// Has an order wait for the REGISTERs of `aor` that are queued; `false` where there are none, or too many wait. One that
-    /// says nothing new is the one that it repeats.
+    /// Queues a command behind the pending REGISTERs of `aor`. Returns `false` if there are none or too many commands
+    /// wait. A command that an earlier one covers is dropped.
     pub(crate) fn add_command(&mut self, aor: &[u8], contact: Option<&[u8]>) -> bool {
         let queue = self.key(aor);
         let Some(after) = self.queues.get(&queue).and_then(|queue| queue.last().copied()) else { return false };
@@ -215,14 +217,14 @@ impl PendingRegisters {
         has_room
     }
 
-    /// Takes an order for whose address nothing is at the store: after each [`remove`](Self::remove), before the next of the
-    /// address is staged.
+    /// Returns a command that can be applied because the REGISTERs before it are done. Call it after each
+    /// [`remove`](Self::remove), before the next REGISTER of the address is staged.
     pub(crate) fn poll_command(&mut self) -> Option<UnregisterCommand> {
         self.due.pop_front()
     }
 
-    /// Takes what is needed to tell a client that its time is up. What the store has not seen yet is over; what it has, goes
-    /// on.
+    /// Returns what is needed to refuse a REGISTER whose time is up. One that is not at the store yet is dropped; one
+    /// that is at the store continues.
     pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<(Responder, Flow, Buf)> {
         while let Some((_, ticket)) = self.deadlines.front().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.pop_front();
@@ -247,7 +249,7 @@ impl PendingRegisters {
         }
     }
 
-    /// What waits for `aor` comes to nothing.
+    /// Marks the pending REGISTERs of `aor` as barred, so that they have no effect.
     pub(crate) fn bar(&mut self, aor: &[u8]) {
         for ticket in self.queues.get(&self.key(aor)).into_iter().flatten() {
             if let Some(seat) = self.waiting.get_mut(ticket).filter(|seat| *seat.waiting.aor == *aor) {
@@ -256,7 +258,7 @@ impl PendingRegisters {
         }
     }
 
-    /// An empty buffer for a record.
+    /// Returns an empty buffer for a record.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
@@ -268,7 +270,7 @@ impl PendingRegisters {
         }
     }
 
-    /// Leaves a record for the store.
+    /// Queues a record for the store.
     pub(crate) fn push_record(&mut self, ticket: Option<u64>, record: Vec<u8>) {
         debug_assert!(strowger_registrar::Record::parse(&record).is_ok(), "a record that nobody could read");
         self.records.push_back((ticket, record));

@@ -1,4 +1,5 @@
-//! Probes of balanced targets: an OPTIONS now and then says whether they are there. Each target is probed by one shard.
+//! Probes of balanced targets: periodic OPTIONS requests that tell whether a target is available. Each target is
+//! probed by one shard.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,24 +19,24 @@ use crate::route::TargetAddress;
 use crate::shard::{CACHE_ONLY_QUERY, Shard};
 use crate::snapshot::Snapshot;
 
-/// Users of transactions that are probes: a number from here on, which names the probe.
+/// The first user number of probe transactions; the offset names the probe.
 pub(crate) const PROBE_USERS: u32 = OWN_USERS | 1 << 30;
 
-/// From one probe to the next where the set has changed in between, and probes nobody any more.
+/// Probe interval after the set has changed and its targets are not probed.
 const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
-/// From one probe to the next at least, whatever a set says.
+/// Minimum probe interval, whatever the set's configuration.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A target, and how far its probes have come.
+/// A target and the state of its probes.
 #[derive(Debug)]
 struct TargetProbe {
     id: TargetId,
     set: Arc<Set>,
-    /// When something is to be done: the next probe sent, or the one that is on its way given up.
+    /// When to act next: send the next probe, or give up the pending one.
     due: Timestamp,
-    /// The probe that is on its way.
+    /// The pending probe.
     pending: Option<PendingProbe>,
-    /// The DNS was asked where it is, and had not answered when that was last needed.
+    /// Set if the last attempt found a DNS query for the target still pending.
     is_resolving: bool,
 }
 
@@ -49,7 +50,7 @@ fn interval_of(probe: &Probe) -> Duration {
     probe.interval.max(MIN_INTERVAL)
 }
 
-/// How long a target waits for its first probe.
+/// Returns the delay before a target's first probe.
 fn first_wait(id: TargetId, interval: Duration) -> Duration {
     interval.mul_f64(f64::from(id.0 % 1009) / 1009.0)
 }
@@ -57,23 +58,24 @@ fn first_wait(id: TargetId, interval: Duration) -> Duration {
 #[derive(Clone, Copy, Debug)]
 struct PendingProbe {
     client: ClientId,
-    /// The user of its transaction.
+    /// The user number of its transaction.
     user: u32,
     flow: Flow,
 }
 
-/// Those of one shard.
+/// The probes of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     list: Vec<TargetProbe>,
     next: Option<Timestamp>,
-    /// Probes that were sent.
+    /// Number of probes sent.
     sent: u32,
 }
 
 impl Probes {
-    /// Takes up the targets that are probed now, each where it is in its interval; they begin one after the other, so that no
-    /// start asks everybody at once. Gives the probes that are on their way to targets that nobody asks any more.
+    /// Applies the new set of probed targets and keeps the schedule of those already probed. New ones start spread
+    /// over the interval, so that a start does not probe all targets at once. Returns the pending probes of targets
+    /// that are no longer probed.
     pub(crate) fn handle_config(
         &mut self,
         now: Timestamp,
@@ -84,7 +86,7 @@ impl Probes {
         let mut before = core::mem::take(&mut self.list);
         for (set, _) in snapshot.sets() {
             let Some(probe) = &set.config().probe else {
-                // What they said once says nothing when they begin again.
+                // The results of earlier probes are meaningless when probing starts again.
                 set.members().iter().for_each(|member| member.target.forget_probes(now));
                 continue;
             };
@@ -94,7 +96,7 @@ impl Probes {
                 if id.0 % u32::from(shards.max(1)) != u32::from(shard.0) {
                     continue;
                 }
-                // An old set may stand beside a new one that names the same targets: one of them asks.
+                // An old set may coexist with a new one that names the same targets; only one of them probes.
                 if self.list.iter().any(|probing| probing.id == id) {
                     continue;
                 }
@@ -121,7 +123,7 @@ impl Probes {
 }
 
 impl Shard {
-    /// Sends the probes that are due, and gives up those that nobody has answered in time.
+    /// Sends the probes that are due and gives up those that timed out.
     pub(crate) fn drive_probes(&mut self, now: Timestamp) {
         if self.probes.next.is_none_or(|next| next > now) {
             return;
@@ -133,7 +135,7 @@ impl Shard {
                 self.proxy.transactions().stop_retransmitting(client);
                 self.end_probe(now, index, false);
             } else if now.saturating_since(probing.due) > interval {
-                // A shard that is new, or stood still: no start asks everybody at once.
+                // A shard that is new or was stopped must not probe all targets at once.
                 probing.due = now + first_wait(probing.id, interval);
             } else {
                 self.send_probe(now, index);
@@ -142,7 +144,7 @@ impl Shard {
         self.probes.settle();
     }
 
-    /// A probe has been answered.
+    /// Handles the response to a probe.
     pub(crate) fn handle_probe_response(&mut self, now: Timestamp, user: u32, status: Status) {
         if status.is_provisional() {
             return;
@@ -158,7 +160,7 @@ impl Shard {
         self.probes.settle();
     }
 
-    /// A probe could not be sent, or its time is over.
+    /// Handles a probe that could not be sent or timed out.
     pub(crate) fn handle_probe_failure(&mut self, now: Timestamp, user: u32) {
         let Some(index) = self.probe_of(user) else { return };
         if let Some(probing) = self.probes.list.get_mut(index) {
@@ -168,7 +170,7 @@ impl Shard {
         self.probes.settle();
     }
 
-    /// Probes to `peer` have not left, which says nothing of it.
+    /// Handles probes to `peer` that could not leave this machine, which says nothing about the target.
     pub(crate) fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
         for probing in &mut self.probes.list {
             if let Some(waiting) = probing.pending.take_if(|waiting| waiting.flow.peer == peer) {
@@ -179,12 +181,12 @@ impl Shard {
         self.probes.settle();
     }
 
-    /// The target whose probe is on its way under this user's number: one that was given up is nobody's.
+    /// Returns the target whose pending probe has this user number; `None` if the probe was given up.
     fn probe_of(&self, user: u32) -> Option<usize> {
         self.probes.list.iter().position(|probing| probing.pending.is_some_and(|waiting| waiting.user == user))
     }
 
-    /// Takes note of a probe's outcome.
+    /// Records the outcome of a probe.
     fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) {
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let Some(probe) = &probing.set.config().probe else { return };
@@ -205,12 +207,12 @@ impl Shard {
         let Some(probing) = self.probes.list.get(index) else { return };
         let (id, set) = (probing.id, Arc::clone(&probing.set));
         let Some(probe) = &set.config().probe else { return };
-        // Until the worst, so that no mishap makes it due at once again.
+        // The latest the next action can be; this keeps an error from making it due again at once.
         self.postpone_probe(index, now + interval_of(probe));
         let Some(balanced) = snapshot.balanced(id) else { return };
         let flow = match self.flow_of_probe(now, &balanced.route_target.address) {
             ProbeAddress::Flow(flow) => flow,
-            // A name of which the DNS says nothing from one time to the next is nowhere.
+            // A name that the DNS does not resolve between two probes is unreachable.
             ProbeAddress::Resolving if self.start_resolving(index) => {
                 return self.postpone_probe(index, now + probe.timeout);
             }
@@ -220,11 +222,11 @@ impl Shard {
             }
         };
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
-        // Who has no room for a probe knows nothing of its target.
+        // A shard without room for a client transaction learns nothing about the target.
         let Ok(client) = self.proxy.transactions().reserve_client() else { return };
         let branch =
             BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
-        // Numbers of their own for as long as any transaction lives; the last one is nobody's.
+        // The numbers are unique for the lifetime of any transaction; the last one is reserved.
         self.probes.sent = self.probes.sent.wrapping_add(1) % ((1 << 30) - 1);
         let user = PROBE_USERS.saturating_add(self.probes.sent);
         let tag = tag_of(self.proxy.tag_key(), user, now);
@@ -239,7 +241,7 @@ impl Shard {
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
     }
 
-    /// Takes note that the DNS was asked for this target; whether it had not been asked the last time.
+    /// Marks this target as resolving; returns whether it was not resolving before.
     fn start_resolving(&mut self, index: usize) -> bool {
         self.probes.list.get_mut(index).is_none_or(|probing| !core::mem::replace(&mut probing.is_resolving, true))
     }
@@ -250,7 +252,7 @@ impl Shard {
         }
     }
 
-    /// Where a probe goes.
+    /// Returns the flow of a probe.
     fn flow_of_probe(&mut self, now: Timestamp, place: &TargetAddress) -> ProbeAddress {
         let hop = match place {
             TargetAddress::Literal { address, transport } => {
@@ -281,10 +283,10 @@ impl Shard {
     }
 }
 
-/// Where a target is, as far as is known.
+/// The address of a target as far as it is known.
 enum ProbeAddress {
     Flow(Flow),
-    /// The DNS is asked; the answer is there the next time.
+    /// A DNS query is pending; the answer is available at the next attempt.
     Resolving,
     Unreachable,
 }

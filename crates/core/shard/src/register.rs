@@ -1,4 +1,4 @@
-//! The registrar's side of a REGISTER (RFC 3261 §10.3, RFC 5626 §6).
+//! The registrar's handling of REGISTER (RFC 3261 §10.3, RFC 5626 §6).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::responder::Responder;
 use crate::shard::Shard;
 use crate::snapshot::Snapshot;
 
-/// What a REGISTER may require.
+/// Option tags that a REGISTER may require.
 const SUPPORTED_OPTION_TAGS: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 
-/// How long a client is asked to wait when the store cannot keep what it registers.
+/// Retry-After when the store cannot store a registration.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The first of the parameters that a GRUU makes.
+/// The first parameter of a Contact with GRUUs.
 const PUB_GRUU: &[u8] = b";pub-gruu=";
 
-/// What a Service-Route takes besides its value, and what the fields of an outbound registration take.
+/// Length of a Service-Route header without its value.
 const OF_SERVICE_ROUTE: usize = "Service-Route: \r\n".len();
 const OF_OUTBOUND: usize = "Require: outbound\r\nSupported: outbound, path\r\n".len();
 
-/// While the registrations of before are still being read.
+/// The refusal while stored registrations are being loaded.
 pub(crate) const LOADING: Refusal =
     Refusal::RetryAfter(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
 
-/// A REGISTER on its way through the registrar.
+/// A REGISTER in progress.
 #[derive(Clone, Copy)]
 pub(crate) struct RegisterRequest<'a, 'm> {
     by: Responder,
@@ -57,13 +57,14 @@ impl Shard {
         };
         if !self.locations.is_complete() && self.cluster_request_of(message) == Some(ClusterRequestKind::RemoveBindings)
         {
-            // The sender gives up at any answer; what is not answered comes again.
+            // The sender stops at any response, but retransmits a request without one.
             return;
         }
         let is_proven = auth.requires(b"REGISTER") || auth.trusts(source.peer.ip());
         let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         if !self.locations.is_complete() {
-            // It is kept: what is carried out when it comes again was refused, and may be outdated by then.
+            // Refused with a transaction. Without one, a retransmission could be carried out later, although it was
+            // refused and may be outdated.
             return self.refuse(now, by, source, message, LOADING);
         }
         if request.snapshot.registrar.durability == Durability::Memory
@@ -78,9 +79,7 @@ impl Shard {
         if let Some(full) = self.pending_registers.exceeded_limit(aor) {
             self.counters.unkept += 1;
             let (event, reason) = match full {
-                QueueLimit::PerShard => {
-                    (Event::TableFull { table: "REGISTERs that wait for the store" }, "Store Too Slow")
-                }
+                QueueLimit::PerShard => (Event::TableFull { table: "pending REGISTERs" }, "Store Too Slow"),
                 QueueLimit::PerAor => {
                     let aor = strowger_message::lossy(aor);
                     (Event::TooManyPendingRegisters { peer: source.peer, aor }, "Too Many REGISTERs Of This Address")
@@ -99,7 +98,7 @@ impl Shard {
     }
 
     //= rfc3261#10.3
-    /// Steps 1 to 5: the address of record whose bindings the sender may change.
+    /// Steps 1 to 5: returns the address of record whose bindings the sender may change.
     fn registrant<'m>(&mut self, now: Timestamp, request: &Request<'_, 'm>) -> Result<&'m [u8], Refusal> {
         let (message, snapshot) = (request.message, request.snapshot);
         let required = unsupported_option_tags(message);
@@ -112,9 +111,10 @@ impl Shard {
                 _ => Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")),
             });
         };
-        // Not copied: what was just written and is read in other pieces, the processor waits for.
+        // Not copied: reading freshly written bytes in pieces of another size stalls the processor (store
+        // forwarding).
         let aor = snapshot.directory.resolve(claimed.as_bytes());
-        // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
+        // A trunk makes calls but registers nobody, and anyone who can forge a datagram can claim its address.
         let is_passed = || request.is_cluster_removal() && only_removes(message);
         let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || is_passed();
         if snapshot.auth.requires(b"REGISTER") && !is_excused() {
@@ -125,7 +125,8 @@ impl Shard {
         Ok(aor)
     }
 
-    /// The rules for what a REGISTER registers. What another server of ours has passed on, by its Via, has a Path where it needs one.
+    /// Returns the policy for a REGISTER. One passed on by another server of ours, according to its Via, has a Path
+    /// where it needs one.
     fn registrar_policy<'s>(&self, snapshot: &'s Snapshot, message: &Message<'_>) -> &'s Policy {
         let Some(clusters) = snapshot.clusters.as_ref().filter(|_| !message.has_one_via()) else {
             return &snapshot.registrar;
@@ -134,15 +135,15 @@ impl Shard {
         if is_ours { &clusters.registrar } else { &snapshot.registrar }
     }
 
-    /// Refuses a REGISTER before anything of it is kept.
+    /// Refuses a REGISTER before anything is stored.
     fn refuse_registrant(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>, refusal: Refusal) {
         let is_challenge = matches!(refusal, Refusal::Challenge { .. });
         let Some(by) = self.responder(now, key, request, is_challenge) else { return };
         self.refuse(now, by, request.source, request.message, refusal);
     }
 
-    /// Steps 6 to 8 at once, for a REGISTER that only says again what is there: that is what nearly all do. `false` where it
-    /// is another, and nothing was done.
+    /// Steps 6 to 8 in one pass, for a REGISTER that only repeats the current bindings, as nearly all do. Returns
+    /// `false` without any effect for any other.
     fn renew(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, snapshot: &Snapshot) -> bool {
         let RegisterRequest { by, source, message, aor } = registering;
         let Some(renewal) = RefreshRequest::read(message) else { return false };
@@ -161,8 +162,8 @@ impl Shard {
     }
 
     //= rfc3261#10.3
-    /// Steps 6 to 8: decides what becomes of the bindings. With a `ticket` that waits for the store: `false` where there is
-    /// nothing to wait for, and the answer is given.
+    /// Steps 6 to 8: decides the new bindings. With a `ticket`, the REGISTER waits for the store; returns `false` if
+    /// it has nothing to wait for and is answered.
     fn apply_register(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, ticket: Option<u64>) -> bool {
         let RegisterRequest { source, message, aor, .. } = registering;
         let snapshot = Arc::clone(&self.snapshot);
@@ -203,8 +204,8 @@ impl Shard {
         false
     }
 
-    /// What became of a record at the store. What is kept counts, also where its client was told that it takes too long, or
-    /// the shard that staged it is no more.
+    /// Handles the result of storing a record. A stored record counts, even if its client was told that it took too
+    /// long, or the shard that staged it is gone.
     pub(crate) fn handle_stored(&mut self, now: Timestamp, ticket: u64, record: Vec<u8>, kept: bool) {
         let waiting = self.pending_registers.get_mut(ticket);
         let is_ours = waiting.is_some();
@@ -217,7 +218,7 @@ impl Shard {
             && (!is_barred || record.is_change_set())
         {
             if is_barred {
-                // The other members have it already, and must hear that it goes.
+                // The other members already have it and must learn of its removal.
                 self.commit_record(now, &record, closed);
                 self.bar_user(now, record.aor());
             } else if is_ours {
@@ -245,7 +246,7 @@ impl Shard {
         self.finish_pending(now, ticket);
     }
 
-    /// Puts what was staged. Where it turns out to be newer than what says that it is later, the other members have to hear so.
+    /// Applies a staged record. If it is newer than the version that it carries, the other members are told.
     pub(crate) fn commit_record(&mut self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
         if self.locations.put(now, record, closed) {
             let mut known = self.pending_registers.buffer();
@@ -254,8 +255,8 @@ impl Shard {
         }
     }
 
-    /// Puts what a shard staged that is no more: nobody remembers whether its connection has closed meanwhile, or its user
-    /// was barred.
+    /// Applies a record that a previous instance of the shard staged. Whether its connection closed or its user was
+    /// barred in the meantime is unknown.
     fn commit_orphan_record(&mut self, now: Timestamp, record: &Record<'_>) {
         let snapshot = Arc::clone(&self.snapshot);
         let is_enabled = snapshot.directory.user(record.aor()).is_some_and(|user| user.enabled);
@@ -264,7 +265,8 @@ impl Shard {
         }
     }
 
-    /// The REGISTER with this ticket is done; the next of its address has its turn, until one of them is at the store.
+    /// Finishes the REGISTER with this ticket and applies the next ones of its address, until one of them is at the
+    /// store.
     fn finish_pending(&mut self, now: Timestamp, ticket: u64) {
         let mut next = self.remove_pending(now, ticket);
         while let Some(ticket) = next {
@@ -275,7 +277,8 @@ impl Shard {
         }
     }
 
-    /// Ends a wait, and does what the operator has ordered since that REGISTER came: now nothing of the address is at the store.
+    /// Removes a pending REGISTER and applies the operator's commands received after it, since nothing of the address
+    /// is at the store.
     fn remove_pending(&mut self, now: Timestamp, ticket: u64) -> Option<u64> {
         let (waiting, next) = self.pending_registers.remove(ticket)?;
         self.proxy.transactions().pool().recycle(waiting.request);
@@ -285,7 +288,7 @@ impl Shard {
         next
     }
 
-    /// Enacts a REGISTER that has waited for others of its address; whether it is at the store now.
+    /// Applies a REGISTER that waited for others of its address; returns whether it is at the store.
     fn apply_pending(&mut self, now: Timestamp, ticket: u64) -> bool {
         let Some(waiting) = self.pending_registers.get_mut(ticket) else { return false };
         let (by, source, is_barred) = (waiting.by, waiting.source, waiting.is_barred);
@@ -349,7 +352,7 @@ impl Shard {
         });
     }
 
-    /// The 200, with the bindings that there are now.
+    /// Sends the 200 with the current bindings.
     fn confirm(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, update: &Update<'_>) {
         let RegisterRequest { by, source, message, aor } = registering;
         self.counters.registered += 1;
@@ -369,12 +372,13 @@ impl Shard {
         self.answer(now, by, source, message, Status::OK, None, |reply| {
             let reply = add_contacts(reply, &lines, message, policy);
             let reply = add_service_routes(policy, copy_path(reply, message, update));
+            //= rfc5626#6:no-require
             if !update.uses_outbound() {
                 return reply;
             }
-            //= rfc5626#6
+            //= rfc5626#6:require
             let reply = reply.header("Require", &[b"outbound"]).optional("Supported", &[b"outbound, path"]);
-            // Over datagrams a client's own interval is the shorter one, as a translation needs it (RFC 5626 §4.4.2).
+            // Over UDP, a client's default keep-alive interval is shorter, as NAT requires (RFC 5626 §4.4.2).
             if flow_timer {
                 return reply.header_fmt("Flow-Timer", format_args!("{}", policy.flow_timer.as_secs()));
             }
@@ -384,7 +388,7 @@ impl Shard {
     }
 }
 
-/// Whether a REGISTER does nothing but remove.
+/// Returns whether a REGISTER only removes bindings.
 fn only_removes(message: &Message<'_>) -> bool {
     match Update::read(message).map(|update| update.kind) {
         Ok(UpdateKind::RemoveAll) => true,
@@ -393,7 +397,7 @@ fn only_removes(message: &Message<'_>) -> bool {
     }
 }
 
-/// A request of ours that was understood before.
+/// Parses a stored request that parsed before.
 fn read(request: &[u8]) -> Option<Message<'_>> {
     Message::parse(request).ok()
 }
@@ -404,16 +408,16 @@ fn add_service_routes<'b>(policy: &Policy, reply: ResponseBuilder<'b>) -> Respon
 }
 
 //= rfc3261#10.3 step 8
-/// The contacts of the address, all of them. Where the answer must be short, and that is too much: those that the request names, as
-/// its sender has to know how long they last, and of the others what there is room for. A request that only asks which there are is
-/// not told half of them: its answer is too long then.
+/// Adds all contacts of the address. If the response is limited and they do not fit, adds those that the request
+/// names, because its sender must learn their expiry, and as many others as fit. A query without contacts never gets
+/// a partial list: its response exceeds the limit instead.
 fn add_contacts<'b>(
     mut reply: ResponseBuilder<'b>,
     lines: &[u8],
     message: &Message<'_>,
     policy: &Policy,
 ) -> ResponseBuilder<'b> {
-    // What comes behind them. A Path is in the request too, so it is no longer than that.
+    // The fields after them. The Path is copied from the request, so it is no longer than there.
     let routes: usize = policy.service_route.iter().map(|route| route.len().saturating_add(OF_SERVICE_ROUTE)).sum();
     let behind = routes.saturating_add(OF_OUTBOUND);
     let path = if message.head().first(HeaderName::Path).is_some() { message.head().len() } else { 0 };
@@ -443,14 +447,14 @@ fn add_contacts<'b>(
     reply
 }
 
-/// A Contact line without its end, and without the GRUUs that stand there: whoever is told of none has none.
+/// Returns a Contact line without its end and its GRUUs, for a client that gets none.
 fn without_gruus(line: &[u8]) -> &[u8] {
     let line = line.trim_ascii_end();
     let at = line.windows(PUB_GRUU.len()).position(|part| part == PUB_GRUU).unwrap_or(line.len());
     line.get(..at).unwrap_or(line)
 }
 
-/// Whether `message` has the URI of a Contact line.
+/// Returns whether `message` contains the URI of a Contact line.
 fn is_named(line: &[u8], message: &Message<'_>) -> bool {
     let uri = line.split(|byte| *byte == b'<').nth(1).and_then(|rest| rest.split(|byte| *byte == b'>').next());
     uri.is_some_and(|uri| {
@@ -460,13 +464,13 @@ fn is_named(line: &[u8], message: &Message<'_>) -> bool {
 }
 
 //= rfc3327#5.3
-/// The path as it came, for a client that knows what that is.
+/// Copies the Path of the request, for a client that supports it.
 fn copy_path<'b>(reply: ResponseBuilder<'b>, message: &Message<'_>, update: &Update<'_>) -> ResponseBuilder<'b> {
     let path = message.head().all(HeaderName::Path).filter(|_| update.supported.path);
     path.fold(reply, |reply, value| reply.header("Path", &[value]))
 }
 
-/// A path's first hops that are this server are no hops for it; one with a user is, for that names a flow.
+/// Removes a Path's leading hops that are this server. A hop with a user part stays, because it names a flow.
 fn strip_own_path_hops(snapshot: &Snapshot, update: &mut Update<'_>) {
     let is_own = |value: &[u8]| match NameAddr::parse(value).and_then(|value| value.parse_uri()) {
         Some(Uri::Sip(uri)) => uri.user.is_none() && snapshot.is_own_hop(&uri),
@@ -477,7 +481,7 @@ fn strip_own_path_hops(snapshot: &Snapshot, update: &mut Update<'_>) {
     }
 }
 
-/// The option tags of Require that we do not understand, as one list.
+/// Returns the option tags of Require that the server does not support, as one list.
 fn unsupported_option_tags(message: &Message<'_>) -> SmallVec<[u8; 64]> {
     let mut unknown: SmallVec<[u8; 64]> = SmallVec::new();
     if message.head().first(HeaderName::Require).is_none() {
@@ -495,8 +499,8 @@ fn unsupported_option_tags(message: &Message<'_>) -> SmallVec<[u8; 64]> {
     unknown
 }
 
-/// Whether the client knows the address that it is seen from: if so nothing translates between it and us. On a stream the
-/// port that it is seen from is none that it could name.
+/// Returns whether the client's Via shows the address that it is seen from, which means no NAT in between. On streams
+/// the ports are not compared, because a client cannot name its source port.
 pub(crate) fn via_matches(message: &Message<'_>, source: &Flow) -> bool {
     let via = message.via();
     let port = via.sent_by.port.unwrap_or(source.transport.default_port());

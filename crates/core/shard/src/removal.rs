@@ -1,6 +1,6 @@
-//! What is removed here is removed where else the user may be known (see [`crate::clusters`]): the cluster that had a user before, and the
-//! one that has passed the REGISTER on, keep what was registered there until it expires, and must not call a phone that has unregistered
-//! since.
+//! Removal of bindings in other clusters that may know the user (see [`crate::clusters`]). The user's previous
+//! cluster and the one that passed the REGISTER on keep bindings until they expire, and must not call a phone that
+//! has unregistered.
 
 use core::cell::Cell;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::probes::PROBE_USERS;
 use crate::register::RegisterRequest;
 use crate::shard::Shard;
 
-/// The user of a transaction whose answer nobody waits for.
+/// The user number of a transaction whose response is discarded.
 const DISCARD_USER: u32 = PROBE_USERS | ((1 << 30) - 1);
 
-/// Members of a cluster that are told of a removal; they tell the others.
+/// Number of members of a cluster that are told of a removal; they tell the others.
 const NOTIFIED_MEMBERS: usize = 2;
 
-/// The Contacts that a REGISTER removes, as they stand there.
+/// The Contacts that a REGISTER removes, as written in it.
 type Contacts<'m> = SmallVec<[&'m [u8]; 2]>;
 
 impl Shard {
-    /// Tells those who may know them, too, which bindings this REGISTER, which has been carried out, has removed.
+    /// Sends the bindings that this REGISTER has removed to the other clusters that may have them.
     pub(crate) fn forward_removal(
         &mut self,
         now: Timestamp,
@@ -45,13 +45,14 @@ impl Shard {
             return;
         }
         let sender = match self.cluster_request_of(message) {
-            // It ends where it is passed to.
+            // A forwarded removal is not forwarded again.
             Some(ClusterRequestKind::RemoveBindings) => return,
             Some(ClusterRequestKind::ServeLocally | ClusterRequestKind::ServeAsOwner) => Some(source),
             None => None,
         };
         let before = match clusters.serving_cluster(Slot::of(aor)) {
-            // Where the sender and this server each take the other for the owner, all of the sender's cluster is told: it may die.
+            // If the sender and this server take each other for the owner, the whole cluster of the sender is told,
+            // because the sender may fail.
             Some(ServingCluster::Own { also: Some(other) }) => clusters.routes.get(other),
             Some(ServingCluster::Other(owner)) if sender.is_some() => clusters.routes.get(owner),
             _ => None,
@@ -67,7 +68,7 @@ impl Shard {
         }
     }
 
-    /// What a member asks by the first Route.
+    /// Returns the cluster request in the first Route.
     pub(crate) fn cluster_request_of(&self, message: &Message<'_>) -> Option<ClusterRequestKind> {
         let route = message.head().elements(HeaderName::Route).next().and_then(NameAddr::parse)?;
         let uri = route.parse_uri()?;
@@ -95,7 +96,7 @@ impl Shard {
         self.counters.removals_passed += 1;
     }
 
-    /// The members that a way leads to first: more than one, for one that dies or starts takes no removal.
+    /// Returns the first next hops of a route: several, because a member that fails or starts accepts no removal.
     fn first_places(&self, now: Timestamp, message: &Message<'_>, route: &crate::route::Route) -> SmallVec<[Flow; 4]> {
         let refresh = Cell::new(None);
         let places = NextHopResolver {
@@ -130,7 +131,7 @@ impl Shard {
     }
 }
 
-/// What `message` removes; `update` is what it was read as.
+/// Returns the Contacts that `message` removes; `update` is its parsed form.
 fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Contacts<'m> {
     let elements = message.head().elements(HeaderName::Contact);
     match &update.kind {
@@ -143,7 +144,7 @@ fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Contacts<'m> {
     }
 }
 
-/// A REGISTER that says again what another has removed.
+/// A REGISTER that repeats a removal.
 struct Removal<'a> {
     listener: &'a Listener,
     domain: &'a [u8],
@@ -156,7 +157,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let Self { listener, domain, branch, route, message, removed } = *self;
-        // As it was read, so that nothing in it can be anything else.
+        // From the parsed message, so that it can contain nothing else.
         let user = message.to().uri;
         let cseq = message.cseq().number.to_string();
         let tag = message.from().tag().unwrap_or(b"removed");

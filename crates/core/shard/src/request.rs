@@ -1,4 +1,4 @@
-//! What is done with a request that is new and understood.
+//! Handling of a new, parsed request.
 
 mod facts;
 
@@ -29,28 +29,28 @@ use crate::shard::{CACHE_ONLY_QUERY, Shard};
 use crate::snapshot::Snapshot;
 use crate::steering::SteeringResult;
 
-/// How often a call may look whether a route's targets answer again, of which none did; at the most.
+/// Minimum interval between calls that are let through to targets of a route none of which answers.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 //= rfc3261#20.33
-/// When to call again where a route leads nowhere at the time.
+/// Retry-After when no target of a route is in service.
 const GATEWAYS_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A request with what every step needs to know of it.
+/// A request with what every step needs to know about it.
 pub(crate) struct Request<'a, 'm> {
     pub(crate) message: &'m Message<'a>,
     pub(crate) source: Flow,
     pub(crate) snapshot: &'m Snapshot,
-    /// Whom a REGISTER claims to register, where its domain is ours.
+    /// The address of record that a REGISTER claims, if its domain is local.
     pub(crate) claimed: Option<&'m Aor>,
     routes: &'m RouteSet<'a>,
-    /// Where it was needed already.
+    /// The loop hash, if already computed.
     loop_hash: Option<u64>,
-    /// Whether it has been found to carry the credentials of a user.
+    /// Set once the request was found to carry a user's credentials.
     is_authenticated: Cell<bool>,
 }
 
-/// A request as it came, that no transaction knows.
+/// A received request that matches no transaction.
 #[derive(Clone, Copy)]
 pub(crate) struct NewRequest<'a, 'm> {
     pub(crate) source: Flow,
@@ -60,17 +60,17 @@ pub(crate) struct NewRequest<'a, 'm> {
 }
 
 impl Shard {
-    /// Serves a request that no transaction knows.
+    /// Serves a request that matches no transaction.
     pub(crate) fn serve(&mut self, now: Timestamp, arrived: NewRequest<'_, '_>) {
         let snapshot = Arc::clone(&self.snapshot);
-        // Lent out: its memory is used again and again.
+        // Taken out temporarily to reuse its memory.
         let mut targets = core::mem::take(&mut self.targets);
         self.serve_with(now, arrived, &snapshot, &mut targets);
         targets.clear();
         self.targets = targets;
     }
 
-    /// `targets` is empty; where the request goes on, it is filled on the way.
+    /// Serves a request; `targets` is empty and is filled if the request is forwarded.
     fn serve_with(
         &mut self,
         now: Timestamp,
@@ -109,14 +109,14 @@ impl Shard {
             Ok(RouteDecision::Registrar) => return self.register(now, key, request),
             _ => return self.answer_locally(now, key, request, decision),
         };
-        // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
+        // A nonce count is valid once, so the retransmission of an authenticated request must match a transaction.
         if !request.needs_auth()
             && !request.needs_auth_in_dialog()
             && is_stateless(onward, targets, &source)
             && max_breadth(message) > 0
         {
-            // The call that it belongs to may have begun with state. Nobody waits for the answer to a BYE, so the call's seat is
-            // given back.
+            // Its call may have started with state. Nobody waits for the response to a BYE, so the call guard is
+            // released.
             drop(self.track_in_dialog(now, message));
             self.forward_stateless(now, request, onward, targets);
             return;
@@ -137,8 +137,9 @@ impl Shard {
             }
             return;
         }
-        // Of what goes on, only an INVITE is answered more than once.
+        // Of forwarded requests, only an INVITE gets more than one response.
         let is_proven = !is_invite || request.is_proven();
+        //= rfc3261#17.2.1:to-user
         let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         let Some(server) = by.server() else { return };
         if is_invite {
@@ -156,8 +157,8 @@ impl Shard {
         }
     }
 
-    /// Answers what does not go on.
-    // Never inlined: most requests go on.
+    /// Answers a request that is not forwarded.
+    // Never inlined: most requests are forwarded.
     #[inline(never)]
     fn answer_locally(
         &mut self,
@@ -179,7 +180,7 @@ impl Shard {
                 self.refuse_route_out_of_service(now, by, request, "No Gateway In Service");
             }
             Ok(RouteDecision::NoTarget { held_until }) => {
-                // To the second, and not before its time.
+                // In whole seconds, rounded up.
                 let wait =
                     held_until.map(|until| Duration::from_secs((until - now).as_millis().div_ceil(1_000) as u64));
                 self.refuse_no_target(now, by, request, "No Target In Service", wait);
@@ -194,9 +195,9 @@ impl Shard {
     }
 
     //= rfc3261#8.2.7
-    /// Who gives the final response to a request that does not go on. Of a sender who has proven nothing nothing is kept: a table full
-    /// of what strangers sent is their weapon, and so is a response that is sent again and again to whom they name. `None` where
-    /// there is no room, and that was answered.
+    /// Returns the responder for the final response to a request that is not forwarded. Nothing is stored for an
+    /// unproven source: strangers could fill the table, and retransmitted responses would hit whatever address they
+    /// forge. `None` if the table is full; the request is then already answered.
     pub(crate) fn responder(
         &mut self,
         now: Timestamp,
@@ -207,7 +208,8 @@ impl Shard {
         let Request { message, source, .. } = *request;
         let is_proven = request.is_proven();
         //= rfc3261#26.3.2.4
-        // A challenge keeps no state, but within a dialog: there the To tag is another's, and only a transaction knows the ACK.
+        // A challenge needs no state, except within a dialog: there the To tag is another element's, and only a
+        // transaction recognizes the ACK.
         let keeps_none =
             !is_proven || is_challenge && (message.method() != Method::Invite || message.to().tag().is_none());
         if keeps_none {
@@ -217,8 +219,8 @@ impl Shard {
     }
 
     //= rfc3261#16.7 step 6
-    /// Refuses what nobody can take where a route leads. A 503 would say that this server can serve no request at all, and who
-    /// obeys would send it none; what is wrong here is one route's.
+    /// Refuses a request because no target of its route is in service. A 503 would say that this server can serve no
+    /// request at all, and the client would send it none; only one route is affected.
     fn refuse_route_out_of_service(
         &mut self,
         now: Timestamp,
@@ -230,7 +232,8 @@ impl Shard {
     }
 
     //= rfc3261#21.5.4
-    /// Refuses what no target of a balanced set takes: who asked may find another balancer, or come back after `wait`.
+    /// Refuses a request that no target of a balanced set accepts. The sender may try another balancer, or retry
+    /// after `wait`.
     fn refuse_no_target(
         &mut self,
         now: Timestamp,
@@ -256,8 +259,8 @@ impl Shard {
     }
 
     //= rfc3263#4.3
-    /// Whether one of a route's targets may answer a call, as far as is known; where none has of late, one call now and then
-    /// looks.
+    /// Returns whether one of a route's targets may answer a call, as far as is known. If none has recently, one call
+    /// is let through now and then as a probe.
     fn has_live_target(&self, now: Timestamp, snapshot: &Snapshot, onward: ForwardOptions, targets: &[Target]) -> bool {
         let places = || targets.iter().flat_map(|target| &target.next_hops);
         if places().any(|place| matches!(place.address, NextHopAddress::Name { .. })) {
@@ -267,8 +270,8 @@ impl Shard {
             NextHopAddress::Flow(flow) => Some(Hop::of(flow)),
             NextHopAddress::Name { .. } => None,
         });
-        // As long as it may take to try them all; but each is to be found dead anew before it is avoided no more, or all calls
-        // would be let through then.
+        // As long as trying all of them may take, but short enough that each is found dead again before its avoidance
+        // ends; otherwise all calls would be let through then.
         let count = u32::try_from(places().count()).unwrap_or(u32::MAX);
         let policy = &snapshot.proxy;
         let patience = onward.failover_timeout.unwrap_or(policy.failover_timeout);
@@ -276,7 +279,7 @@ impl Shard {
         self.outages.admits(now, hops, every)
     }
 
-    /// The checks of RFC 3261 §16.3 that need no decision. `routes` is empty yet.
+    /// Performs the checks of RFC 3261 §16.3 that need no routing decision. `routes` is empty on entry.
     fn examine<'a, 'm>(
         &self,
         source: Flow,
@@ -288,13 +291,17 @@ impl Shard {
         routes
             .read(self.proxy.route_keys(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
-        // What has passed through here has at least one Via more.
+        // A looped request has at least one Via more.
         let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.loop_key(), message));
         //= rfc3261#16.3
+        //= rfc5393#4.1:checked
+        //= rfc5393#4.1:by-this-way
+        //= rfc5393#4.2.2:before-forwarding
         if loop_hash.is_some_and(|hash| has_looped(self.proxy.ring(), message, hash)) {
+            //= rfc5393#4.2.2:482
             return Err(Status::LOOP_DETECTED.into());
         }
-        // No option tag is understood yet, so each one that a proxy must understand is refused.
+        // The server supports no option tags for proxies, so it refuses every Proxy-Require.
         if message.head().first(HeaderName::ProxyRequire).is_some() {
             let required = option_tags(message, HeaderName::ProxyRequire);
             if !required.is_empty() {
@@ -318,7 +325,8 @@ impl Shard {
         if matches!(way, RouteDecision::Registrar) {
             return Ok(way);
         }
-        // What nobody would serve is not worth a challenge; but an unknown user must not be told from a known one by it.
+        // A request that will be refused is not worth a challenge, but a challenge must not tell an unknown user from
+        // a known one.
         if let RouteDecision::Refuse {
             status: Status::UNSUPPORTED_URI_SCHEME | Status::BAD_REQUEST | Status::TOO_MANY_HOPS,
             ..
@@ -337,7 +345,8 @@ impl Shard {
         Ok(way)
     }
 
-    /// Who shows a Route of ours was there to be given it. The ACK is the first of a call to show it, so the rest is not looked at.
+    /// Records the source of a request with a Route of ours as proven: it must have received that Route. The ACK is
+    /// the first request of a call with one, so others are not checked.
     fn record_proof(&self, now: Timestamp, request: &Request<'_, '_>) {
         if request.routes.is_dialog_proven && request.message.method() == Method::Ack {
             self.proven.insert(now, request.source.peer.ip());
@@ -361,7 +370,7 @@ impl Shard {
             outages: &self.outages,
             ring: self.proxy.ring(),
             message: request.message,
-            // A CANCEL and an ACK go the way of their INVITE.
+            // A CANCEL or ACK takes the path of its INVITE.
             method: match request.message.method() {
                 Method::Ack | Method::Cancel => Method::Invite,
                 method => method,
@@ -390,7 +399,7 @@ impl Shard {
         match way {
             way @ (RouteDecision::Registrar | RouteDecision::Local) => way,
             //= rfc3261#16.3
-            // Max-Forwards limits how far a request goes on; one that has arrived is served.
+            // Max-Forwards limits forwarding; a request to the server itself is served.
             _ if request.message.max_forwards() == Some(0) => {
                 RouteDecision::Refuse { status: Status::TOO_MANY_HOPS, reason: None }
             }
@@ -398,25 +407,27 @@ impl Shard {
         }
     }
 
-    /// The target of a balanced set that has the call which the request is of.
+    /// Returns the target of a balanced set that has the request's call.
     fn target_of(&self, request: &Request<'_, '_>) -> Option<TargetId> {
-        // Where a Route of ours was proven, it says all: a request may pass here a second time, on its way back.
+        // A proven Route of ours is sufficient: a request may pass this server a second time, on its way back.
         let calls = self.calls.as_ref().filter(|_| self.has_sets && !request.routes.is_dialog_proven);
         request.routes.target.or_else(|| calls?.target_of(request.message))
     }
 
     //= rfc3261#22.3
-    /// The caller proves to be who From says.
+    /// Authenticates the caller as the identity in From.
     fn authenticate_caller(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
         let from = request.message.from().parse_uri();
         let claimed = from.as_ref().and_then(Uri::sip).and_then(|uri| request.snapshot.identity(uri));
+        //= rfc7616#3.8:407
         let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
         let user = self.authenticate(now, request, header, status, request.callers_domain())?;
         self.check_identity(request, &user, claimed.as_ref())
     }
 
-    /// Who is in a dialog proves to be a user of ours. Which one is not asked: who was called is named in From as it was
-    /// dialled, be it a group or somebody who had the call sent on. A gateway is no user, whatever number it was called by.
+    /// Authenticates a sender within a dialog as any local user. The identity is not checked: From names a callee as
+    /// it was dialled, which may be a group or a user who forwarded the call. A gateway is no user, whatever number
+    /// it was called by.
     fn authenticate_party(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
         if request.snapshot.is_next_hop(now, &self.names, request.source.peer.ip()) {
             return Ok(());
@@ -425,7 +436,7 @@ impl Shard {
         self.authenticate(now, request, header, status, request.callers_domain()).map(drop)
     }
 
-    /// The address of record whose credentials the request carries.
+    /// Returns the address of record whose credentials the request carries.
     pub(crate) fn authenticate(
         &mut self,
         now: Timestamp,
@@ -435,6 +446,7 @@ impl Shard {
         domain: &[u8],
     ) -> Result<Aor, Refusal> {
         let snapshot = request.snapshot;
+        //= rfc7616#5.2:realm
         let realm: SmallVec<[u8; 32]> = SmallVec::from_slice(snapshot.auth.realm.as_deref().unwrap_or(domain));
         let mut known = None;
         let ha1 = |username: &[u8], algorithm: Algorithm| {
@@ -447,11 +459,14 @@ impl Shard {
                 request.is_authenticated.set(true);
                 Ok(known.unwrap_or_else(|| user_aor(&username, domain)))
             }
+            //= rfc7616#3.4.6:400
             Verdict::Malformed => Err(Refusal::Status(Status::BAD_REQUEST, Some("Bad Credentials"))),
             Verdict::Challenge { stale } => {
                 if given && !stale {
                     self.counters.wrong_credentials += 1;
                     let identity = strowger_message::lossy(request.message.from().uri);
+                    //= rfc7616#3.4:logged
+                    //= rfc7616#3.4:log-careful
                     self.report(Event::WrongCredentials { peer: request.source.peer, identity });
                 }
                 Err(Refusal::Challenge { status, realm, stale })
@@ -459,7 +474,7 @@ impl Shard {
         }
     }
 
-    /// A user registers and calls only as itself, or as an alias of itself.
+    /// Checks that a user registers and calls only as itself or as an alias of itself.
     pub(crate) fn check_identity(
         &mut self,
         request: &Request<'_, '_>,
@@ -482,7 +497,7 @@ impl Shard {
     fn forwarding<'m>(&self, request: &'m Request<'m, 'm>, onward: ForwardOptions, call: u64) -> Forwarding<'m> {
         let message = request.message;
         let policy = &request.snapshot.proxy;
-        // Those that a first stage passes on are for the cluster.
+        // Credentials forwarded by a first stage are meant for the cluster.
         let has_credentials =
             message.head().first(HeaderName::ProxyAuthorization).is_some() && !request.snapshot.is_first_stage();
         let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
@@ -507,12 +522,13 @@ impl Shard {
                 ..ForwardingPolicy::of(policy, onward.ring_timeout, onward.failover_timeout)
             },
             call,
-            // A REGISTER and its answers are its address's, not its Call-ID's.
+            // A REGISTER and its responses are steered by address of record, not by Call-ID.
             has_shared_keys: request.snapshot.has_shared_keys && message.method() != Method::Register,
         }
     }
 
-    /// Forwards without state; a name that is not known yet is asked for, and the client's retransmission finds it.
+    /// Forwards without state. An unknown name is resolved in the background, and the client's retransmission finds
+    /// it.
     fn forward_stateless(
         &mut self,
         now: Timestamp,
@@ -529,8 +545,8 @@ impl Shard {
         self.proxy.forward_stateless(now, request.message, &forwarding, target);
     }
 
-    /// An ACK that no transaction absorbed: it belongs to a 2xx, or to a call that was forwarded without state. It is never
-    /// answered.
+    /// Handles an ACK that no transaction absorbed: it belongs to a 2xx or to a statelessly forwarded call. It is
+    /// never answered.
     fn serve_ack(
         &mut self,
         now: Timestamp,
@@ -540,13 +556,14 @@ impl Shard {
     ) {
         let NewRequest { source, key, message, .. } = arrived;
         //= rfc3261#8.2.7
-        // It acknowledges what was sent without state.
+        // It acknowledges a response sent without state.
         if local::is_ack_of_ours(self.proxy.tag_key(), key, message) {
             return;
         }
         let mut routes = RouteSet::default();
         let Ok(request) = self.examine(source, snapshot, message, None, &mut routes) else { return };
-        // An ACK cannot be asked to prove itself. Where its INVITE had to, it goes to others by a Route of ours only.
+        // An ACK cannot be challenged. If its INVITE needed authentication, it goes to others only by a Route of
+        // ours.
         if request.needs_auth() && request.local_user_uri().is_none() {
             return;
         }
@@ -569,7 +586,7 @@ impl Shard {
         let mut routes = RouteSet::default();
         if invite.is_none()
             && let Ok(request) = self.examine(source, snapshot, message, None, &mut routes)
-            // What was to be proved did not go on without state either.
+            // A request that needed authentication was not forwarded without state either.
             && !request.needs_auth()
             && !request.needs_auth_in_dialog()
             && let RouteDecision::Forward(onward) = self.route(now, &request, targets)
@@ -597,17 +614,18 @@ impl Shard {
 fn is_stateless(onward: ForwardOptions, targets: &[Target], source: &Flow) -> bool {
     match onward.stateless {
         Stateless::Never => false,
-        //= rfc3261#18.2.2
-        // Only a transaction knows the connection that the response goes back on.
+        //= rfc3261#18.2.2:same-connection
+        // Only a transaction knows the connection for the response.
         Stateless::WhenPossible if source.transport.is_reliable() => false,
         Stateless::WhenPossible => {
+            //= rfc3263#4.4:stateful
             matches!(targets, [target] if target.next_hops.len() == 1)
         }
         Stateless::Always => true,
     }
 }
 
-/// A username is the user part of an address of record; a whole address is taken too.
+/// Returns the address of record of a username, which is its user part or the whole address.
 fn user_aor(username: &[u8], domain: &[u8]) -> Aor {
     let (user, domain) = match username.iter().rposition(|byte| *byte == b'@') {
         Some(at) => (username.get(..at).unwrap_or(&[]), username.get(at.saturating_add(1)..).unwrap_or(&[])),
@@ -625,7 +643,7 @@ fn stored_ha1(snapshot: &Snapshot, aor: &Aor, algorithm: Algorithm) -> Option<Ha
     }
 }
 
-/// All option tags of `header` as one list.
+/// Returns all option tags of `header` as one list.
 pub(crate) fn option_tags(message: &Message<'_>, header: HeaderName) -> SmallVec<[u8; 64]> {
     let mut tags: SmallVec<[u8; 64]> = SmallVec::new();
     if message.head().first(header).is_none() {
@@ -642,11 +660,15 @@ pub(crate) fn option_tags(message: &Message<'_>, header: HeaderName) -> SmallVec
 
 fn max_breadth(message: &Message<'_>) -> u32 {
     let given = message.head().first(HeaderName::MaxBreadth).and_then(parse_decimal);
-    given.map_or(DEFAULT_MAX_BREADTH, |breadth| u32::try_from(breadth).unwrap_or(u32::MAX))
+    let given = given.and_then(|breadth| u32::try_from(breadth).ok());
+    //= rfc5393#5.3.3:most
+    //= rfc5393#5.3.3:overwritten
+    //= rfc5393#5.3.3:overwritten-value
+    given.map_or(DEFAULT_MAX_BREADTH, |breadth| breadth.min(DEFAULT_MAX_BREADTH))
 }
 
-//= rfc5393#5.3.3
-/// The breadth must do for all that are tried at once.
+//= rfc5393#5.3.3:440
+/// Checks that Max-Breadth suffices for all targets tried in parallel.
 fn check_breadth(message: &Message<'_>, targets: &[Target]) -> Result<(), Refusal> {
     let best = targets.iter().map(|target| target.q).max();
     let at_once = targets.iter().filter(|target| Some(target.q) == best).count();

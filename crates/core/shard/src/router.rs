@@ -1,5 +1,5 @@
-//! Where a request goes: to the server itself, to the registrar, to a user's contacts, along a route, or where its own
-//! Routes lead.
+//! Routing decisions: to the server itself, the registrar, a user's contacts, the targets of a route, or along the
+//! request's own Routes.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -19,51 +19,51 @@ use crate::next_hops::{NextHopResolver, RoutedRequest, WeightedChoice, is_from};
 use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
 
-/// The decision.
+/// The routing decision for a request.
 #[derive(Debug)]
 pub(crate) enum RouteDecision {
-    /// A REGISTER for a domain of ours.
+    /// A REGISTER for a local domain.
     Registrar,
     /// A request to the server itself.
     Local,
-    /// It goes on, to the targets that were found.
+    /// Forward to the collected targets.
     Forward(ForwardOptions),
-    /// It is answered 302 with these URIs.
+    /// Answer 302 with these URIs.
     Redirect { contacts: Vec<Box<[u8]>> },
-    /// Whether there is anybody is not known yet: the registrations of before are still being read.
+    /// Unknown yet, because stored registrations are being loaded.
     Loading,
-    /// The operator's targets for it are not in service.
+    /// No gateway of its route is in service.
     OutOfService,
-    /// None of the balanced set that it is for takes it now; until when all want to be left alone, where that is why.
+    /// No target of its balanced set accepts it. `held_until` is set if all of them have asked for a pause.
     NoTarget { held_until: Option<Timestamp> },
-    /// It is answered so.
+    /// Refuse with this status.
     Refuse { status: Status, reason: Option<Box<str>> },
 }
 
-/// How a request goes on.
+/// Options for forwarding a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardOptions {
     pub(crate) stateless: Stateless,
-    /// The route's ring time-out, where it has one.
+    /// The route's ring timeout, if it has one.
     pub(crate) ring_timeout: Option<Duration>,
-    /// Its own Routes, or its Request-URI, say where it goes; not the operator, nor a registration.
+    /// Set if the request's own Routes or Request-URI decide where it goes, not the operator or a registration.
     pub(crate) is_by_own_route: bool,
-    /// A route's own targets are where it goes.
+    /// Set if it goes to the targets of a route.
     pub(crate) is_to_route_targets: bool,
-    /// It is a REGISTER for the cluster that has the user, which asks its sender for a password itself.
+    /// Set for a REGISTER to the cluster that has the user, which challenges the sender itself.
     pub(crate) is_registration: bool,
-    /// They are those of a balanced set, which has a failover time-out of its own.
+    /// The failover timeout of the balanced set, if the targets belong to one.
     pub(crate) failover_timeout: Option<Duration>,
-    /// What the caller is told where nobody has anything better to say.
+    /// The response if no target gives a better one.
     pub(crate) fallback: Option<Absence>,
 }
 
-/// Why nobody can be called.
+/// The reason why a user cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absence {
-    /// The user has no phone.
+    /// The user has no registered contact.
     Unavailable,
-    /// There is no such user.
+    /// The user does not exist.
     Unknown,
 }
 
@@ -77,7 +77,7 @@ impl Absence {
 }
 
 impl ForwardOptions {
-    /// On to the targets that were found.
+    /// Creates options for the collected targets.
     const fn new(stateless: Stateless) -> Self {
         Self {
             stateless,
@@ -100,13 +100,13 @@ impl RouteDecision {
         Self::Refuse { status, reason: Some(reason.into()) }
     }
 
-    /// On to the targets that were found.
+    /// Returns a decision to forward to the collected targets.
     const fn forward(stateless: Stateless) -> Self {
         Self::Forward(ForwardOptions::new(stateless))
     }
 }
 
-/// What the decision is made from.
+/// The inputs of a routing decision.
 pub(crate) struct Router<'a> {
     pub(crate) now: Timestamp,
     pub(crate) snapshot: &'a Snapshot,
@@ -116,44 +116,44 @@ pub(crate) struct Router<'a> {
     pub(crate) ring: &'a KeyRing,
     pub(crate) message: &'a Message<'a>,
     pub(crate) method: Method<'a>,
-    /// The Request-URI that counts.
+    /// The effective Request-URI.
     pub(crate) request_uri: &'a [u8],
-    /// The same, read; `None` where it cannot be.
+    /// The parsed Request-URI; `None` if it is invalid.
     pub(crate) uri: Option<&'a Uri<'a>>,
-    /// Where the request goes next: the first Route that remains, else the Request-URI.
+    /// The next hop: the first remaining Route, else the Request-URI.
     pub(crate) next_hop: &'a [u8],
-    /// A Route of ours proved that the dialog came through here.
+    /// Set if a Route of ours proved that the dialog was established through this server.
     pub(crate) is_dialog_proven: bool,
-    /// The flow by which the other side of a proven dialog is reached.
+    /// The flow to the other side of a proven dialog.
     pub(crate) dialog_flow: Option<&'a Flow>,
-    /// The trunk that a proven dialog goes through.
+    /// The trunk of a proven dialog.
     pub(crate) trunk: Option<u32>,
-    /// The target of a balanced set that has the call which the request belongs to.
+    /// The target of a balanced set that has the request's call.
     pub(crate) target: Option<TargetId>,
-    /// It will be asked for credentials, wherever it would go.
+    /// Set if the request will be challenged, whatever its target.
     pub(crate) is_tentative: bool,
     /// The flow of a token in a Route of ours.
     pub(crate) token_flow: Option<&'a Flow>,
     pub(crate) source: &'a Flow,
-    /// The listener on which it leaves, as far as one can say: the source's, or that of the last Route of ours.
+    /// The likely outgoing listener: the source's, or that of the last Route of ours.
     pub(crate) egress: ListenerId,
-    /// Whom a REGISTER claims to register, where its domain is ours.
+    /// The address of record that a REGISTER claims, if its domain is local.
     pub(crate) claimed: Option<&'a Aor>,
-    /// What a member of another cluster asks.
+    /// The request of a member of another cluster.
     pub(crate) cluster_request: Option<&'a ClusterRequest<'a>>,
-    /// What chooses among targets by weight.
+    /// The random value for the choice among targets by weight.
     pub(crate) choice: WeightedChoice<'a>,
-    /// A name whose answer is old, to be asked for again.
+    /// A name whose cached answer is stale and must be resolved again.
     pub(crate) refresh: &'a Cell<Option<Box<Name>>>,
 }
 
 impl Router<'_> {
-    /// Decides, and adds to `targets` where a request that goes on is sent; they are not returned, because they are large.
+    /// Makes the decision and adds the targets of a forwarded request to `targets`; they are too large to return.
     pub(crate) fn decide(&self, targets: &mut Vec<Target>) -> RouteDecision {
         let Some(uri) = self.uri else { return RouteDecision::refuse(Status::BAD_REQUEST) };
         let routed = self.next_hop != self.request_uri;
         if let Some(flow) = self.token_flow.filter(|flow| !routed && !is_from(self.source, flow)) {
-            //= rfc5626#5.3.1
+            //= rfc5626#5.3.1:dead-flow
             return self.route_to_flow(*flow, Status::FLOW_FAILED, targets);
         }
         if let Some(way) = self.route_in_call(targets) {
@@ -194,7 +194,7 @@ impl Router<'_> {
         }
     }
 
-    /// Adds to `targets` the destinations that a contact of a redirection stands for.
+    /// Adds the targets of a redirection's contact to `targets`.
     pub(crate) fn resolve_redirection(&self, contact: &Uri<'_>, targets: &mut Vec<Target>) {
         let domain = contact.sip().and_then(|uri| self.snapshot.addressed_domain(uri));
         let before = targets.len();
@@ -208,10 +208,10 @@ impl Router<'_> {
         }
     }
 
-    /// To the target that has the call, where the request says no more than that: by its address, or by one of ours.
+    /// Routes to the target that has the call, if the request names only that target's address or an address of ours.
     fn route_in_call(&self, targets: &mut Vec<Target>) -> Option<RouteDecision> {
         //= rfc3261#12.2.2
-        // A request without a To tag begins something, and routes say where to.
+        // A request without a To tag begins new work and is subject to routes.
         self.message.to().tag()?;
         let balanced = self.snapshot.balanced(self.target?)?;
         let uri = self.uri?.sip().filter(|_| self.next_hop == self.request_uri)?;
@@ -244,13 +244,13 @@ impl Router<'_> {
             return self.route_to_instance(domain, user, uri.params.value("gr"), targets);
         }
         let aor = Aor::new(user, domain);
-        // What names a domain of ours, or numbers, goes before the users; what takes everything comes after them.
+        // A route for a local domain or for numbers precedes the users; a catch-all route follows them.
         let own = |route: &Route| *route.matches.domain != *b"*" || !route.matches.prefixes.is_empty();
         if let Some(route) = self.find_route(domain, &Uri::Sip(*uri), own) {
             return self.apply_route(route, Some(&aor), targets);
         }
         let way = self.route_to_contacts(&aor, Stateless::Never, targets);
-        // An address of ours with a user that nobody knows may be meant for the route that takes everything.
+        // An unknown user at our address may be meant for the catch-all route.
         let unknown = matches!(way, RouteDecision::Refuse { status: Status::NOT_FOUND, .. });
         let by_address = uri.host().ip().is_some();
         match self.find_route(b"*", &Uri::Sip(*uri), |_| true).filter(|_| unknown && by_address) {
@@ -278,7 +278,7 @@ impl Router<'_> {
                 Ok(()) => RouteDecision::Forward(ForwardOptions {
                     is_to_route_targets: true,
                     failover_timeout: balance.as_ref().map(|set| set.config().failover_timeout()),
-                    // What is counted takes a transaction.
+                    // Counting requires a transaction.
                     ..ForwardOptions::new(match stateless {
                         Stateless::WhenPossible if balance.is_some() => Stateless::Never,
                         stateless => *stateless,
@@ -333,8 +333,8 @@ impl Router<'_> {
         self.route_to_bindings(&bindings, stateless, targets)
     }
 
-    /// To the other server where a user of ours may be registered, with the Request-URI as it is; not for what that one has sent, which
-    /// knows nothing of the user either.
+    /// Routes to another server where a local user may be registered, with the Request-URI unchanged; not for
+    /// requests from that server, which does not know the user either.
     fn route_to_fallback(&self, aor: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Option<RouteDecision> {
         let route = self.snapshot.fallback_route.as_ref()?;
         let is_user = self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
@@ -358,6 +358,7 @@ impl Router<'_> {
         for binding in bindings {
             let known = devices.iter().position(|device| binding.instance != 0 && *device == binding.instance);
             //= rfc5626#5.3
+            //= rfc5626#7:one-at-a-time
             // The flows of one device are tried one after the other.
             if let Some(target) = known.and_then(|known| targets.get_mut(before.saturating_add(known))) {
                 places.resolve_binding(binding, &mut target.next_hops);
@@ -372,7 +373,7 @@ impl Router<'_> {
         if targets.len() == before {
             return RouteDecision::refuse(Status::TEMPORARILY_UNAVAILABLE);
         }
-        // A flow is the last choice while the member that has it is silent.
+        // A flow is tried last while the member that holds it is silent.
         if stateless != Stateless::Always {
             targets.iter_mut().skip(before).for_each(|target| places.sort_failed_last(&mut target.next_hops));
         }
@@ -415,7 +416,7 @@ impl Router<'_> {
         }
     }
 
-    /// With what is registered here; where that is nothing, it is left to whom more may be known.
+    /// Redirects to the contacts registered here; if there are none, forwards to the cluster that may know others.
     fn redirect_to_contacts(&self, aor: &Aor, found: &mut Vec<Target>) -> RouteDecision {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
@@ -440,19 +441,19 @@ impl Router<'_> {
         bindings
     }
 
-    /// A user without a phone is away; an address that is nobody's does not exist.
+    /// Refuses a request for `aor`: an existing user is unavailable, any other is unknown.
     pub(crate) fn refuse_absent(&self, aor: &[u8]) -> RouteDecision {
         self.absence(aor).map_or(RouteDecision::Loading, |absence| RouteDecision::refuse(absence.status()))
     }
 
-    /// Why nobody is at `aor`; `None` where that is not known yet.
+    /// Returns why `aor` has no contact; `None` while that is unknown.
     pub(crate) fn absence(&self, aor: &[u8]) -> Option<Absence> {
         let known = || self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
         let why = || if known() { Absence::Unavailable } else { Absence::Unknown };
         self.locations.is_complete().then(why)
     }
 
-    /// To where `uri` says.
+    /// Routes to the address of `uri`.
     pub(crate) fn route_to_uri(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> RouteDecision {
         let read;
         let hop = if uri == self.request_uri {
@@ -479,9 +480,10 @@ impl Router<'_> {
         {
             places.count_in_call(&balanced, self.message, self.source, &mut target.next_hops);
         }
-        // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
+        // The dialog's other party decides where its requests go, so our trunk credentials must go to the trunk's
+        // hosts only.
         target.trunk = self.trunk.filter(|trunk| places.is_of_trunk(hop, *trunk));
-        // Its challenges are answered, and that takes a transaction.
+        // Answering its challenges requires a transaction.
         let stateless = if target.trunk.is_some() { Stateless::Never } else { stateless };
         targets.push(target);
         RouteDecision::Forward(ForwardOptions { is_by_own_route: true, ..ForwardOptions::new(stateless) })
@@ -505,8 +507,8 @@ impl Router<'_> {
     }
 }
 
-/// Leaves out what who asks knows.
-// Never inlined: hardly anybody asks.
+/// Removes the bindings that the asking cluster knows.
+// Never inlined: cluster requests are rare.
 #[inline(never)]
 fn leave_known(asked: &ClusterRequest<'_>, bindings: &mut SmallVec<[strowger_registrar::ContactTarget; 4]>) {
     bindings.retain(|binding| !asked.has_known_binding(binding_id(binding)));

@@ -1,4 +1,4 @@
-//! The façade: four functions over everything that one shard owns.
+//! The interface of a shard: four functions over everything that it owns.
 
 use core::cell::Cell;
 use std::collections::VecDeque;
@@ -28,45 +28,46 @@ use crate::snapshot::Snapshot;
 use crate::steering::{SteeringResult, match_key, server_key};
 use crate::trunk_registrations::TrunkRegistrations;
 
-/// Events that wait for the shell at most; what comes on top is counted and lost.
+/// Maximum number of events that wait for the shell; more are counted and dropped.
 pub const MAX_EVENTS: usize = 256;
-/// The name of questions that nobody waits for: their answer is for the cache.
+/// The ID of queries whose answer only refreshes the cache.
 pub(crate) const CACHE_ONLY_QUERY: QueryId = QueryId(u64::MAX);
-/// Bindings that are let go in one step at most, so that no step takes long.
+/// Maximum number of bindings that expire in one step, so that no step takes long.
 const EXPIRE_BATCH: usize = 64;
 
-/// The tables have room for more than is admitted, for what is no new work: CANCEL, and requests within dialogs.
+/// Capacity of the transaction tables. It exceeds the admission limits, to leave room for CANCEL and in-dialog
+/// requests, which are no new work.
 const ROOM: usize = if MAX_SERVER < MAX_CLIENT { MAX_SERVER } else { MAX_CLIENT };
 const _: () = assert!(strowger_overload::Limits::MAX.server_transactions < ROOM);
 
-/// What a shard is made from.
+/// The inputs for creating a shard.
 #[derive(Debug)]
 pub struct ShardConfig {
-    /// Which shard this is; also the stripe of the location table that it writes.
+    /// The ID of the shard, which is also the stripe of the location table that it writes.
     pub id: ShardId,
     /// The seed of its maps.
     pub seed: u64,
-    /// The process's keys; all shards and all members of a cluster share them.
+    /// The keys of the process, shared by all shards and all members of a cluster.
     pub ring: KeyRing,
     /// The location table.
     pub locations: Arc<Locations>,
-    /// The nonce counts that were seen.
+    /// The nonce counts seen.
     pub nonces: Arc<NonceWindows>,
-    /// What the DNS said.
+    /// The DNS cache.
     pub names: Arc<NameCache>,
-    /// The peers that failed lately.
+    /// The peers that failed recently.
     pub outages: Arc<Outages>,
-    /// The sources that have proven that they are there.
+    /// The sources that have proven their address.
     pub proven: Arc<ProvenSources>,
-    /// How much the process sheds, for its neighbours to know.
+    /// The load that the process sheds, as reported to its neighbours.
     pub shedding: Arc<Shedding>,
-    /// How much next hops take.
+    /// The load that next hops accept.
     pub neighbours: Arc<Neighbours>,
-    /// Configuration and directory.
+    /// The configuration and directory.
     pub snapshot: Arc<Snapshot>,
 }
 
-/// One shard's whole brain. Deterministic: the same inputs give the same outputs, to the byte.
+/// One shard. Deterministic: the same inputs give the same outputs, to the byte.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) id: ShardId,
@@ -78,15 +79,15 @@ pub struct Shard {
     pub(crate) outages: Arc<Outages>,
     pub(crate) proven: Arc<ProvenSources>,
     pub(crate) counters: Counters,
-    /// The calls that are followed, where they are.
+    /// The tracked calls, if calls are tracked.
     pub(crate) calls: Option<Calls>,
-    /// The registrations of trunks, where this shard has them.
+    /// The registrations of trunks, if this shard holds them.
     pub(crate) trunk_registrations: TrunkRegistrations,
-    /// Questions of the shard itself.
+    /// DNS queries of the shard itself.
     pub(crate) questions: VecDeque<(QueryId, LocateQuery)>,
-    /// Whether a route leads to a balanced set.
+    /// Whether any route leads to a balanced set.
     pub(crate) has_sets: bool,
-    /// The probes of balanced targets that are this shard's.
+    /// This shard's probes of balanced targets.
     pub(crate) probes: Probes,
     /// REGISTERs that wait for the store.
     pub(crate) pending_registers: PendingRegisters,
@@ -94,12 +95,12 @@ pub struct Shard {
     pub(crate) match_key: TagKey,
     events: VecDeque<Event>,
     refusals: u64,
-    /// Where the request goes that is being served; empty between two.
+    /// The target set of the request being served; empty between requests.
     pub(crate) targets: Vec<Target>,
 }
 
 impl Shard {
-    /// A shard without work.
+    /// Creates an idle shard.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
         let ShardConfig { id, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, snapshot } =
@@ -142,7 +143,7 @@ impl Shard {
         }
     }
 
-    /// One mutation. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
+    /// Handles one input. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
     pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         debug_assert!(self.events.is_empty(), "the outputs of the input before were not drained");
         match input {
@@ -186,20 +187,21 @@ impl Shard {
         self.snapshot = snapshot;
     }
 
-    /// What is bound to a connection goes with it.
+    /// Drops everything bound to a closed connection.
     fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: core::net::SocketAddr) {
         let keeping = &mut self.pending_registers;
+        //= rfc5626#7:invalidated
         self.locations.disconnect(now, self.id, connection, |record| keeping.push_record(None, record.into()));
         self.pending_registers.handle_closed(connection);
         self.proxy.handle_closed(now, connection, peer);
     }
 
-    /// What the DNS said to a question of ours.
+    /// Handles the answer to a DNS query.
     fn handle_resolved(&mut self, now: Timestamp, query: QueryId, answer: &LocateResult) {
         if query == CACHE_ONLY_QUERY || self.resolve_registrar(now, query, answer) {
             return;
         }
-        // Where nobody waits for it any more, the question is only taken off the list.
+        // If nothing waits for it any longer, this only removes the query from the list.
         let (choice, exit) = self.proxy.query_origin(query).unwrap_or_default();
         let refresh = Cell::new(None);
         let places = NextHopResolver {
@@ -216,8 +218,8 @@ impl Shard {
         self.proxy.handle_resolved(now, query, flows);
     }
 
-    /// Follows up what the parts have left: steps of calls, requests of our own that nobody answered, registrations.
-    /// `response` is what has come, where one has; whether it has answered a call that is followed.
+    /// Handles the pending results of the components: call progress, failed requests of our own, trunk registrations.
+    /// `response` is the response just received, if any. Returns whether it answered a tracked call.
     fn drain_components(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
         let has_answered = !self.proxy.is_drained() && self.drain_proxy(now, response);
         if !self.trunk_registrations.is_settled() {
@@ -235,7 +237,7 @@ impl Shard {
         has_answered
     }
 
-    /// What the proxy has left, as [`settle`](Self::settle).
+    /// Handles the pending results of the proxy, like [`drain_components`](Self::drain_components).
     fn drain_proxy(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
         let mut has_answered = false;
         while let Some(progress) = self.proxy.poll_progress() {
@@ -254,7 +256,7 @@ impl Shard {
         has_answered
     }
 
-    /// What is due: retransmissions, time-outs, bindings that expire, keep-alives.
+    /// Handles what is due: retransmissions, timeouts, expiring bindings, keep-alives.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.proxy.handle_timeout(now);
         if self.locations.next_deadline(self.id).is_some_and(|at| at <= now) {
@@ -273,9 +275,10 @@ impl Shard {
         self.drain_components(now, None);
     }
 
-    /// Takes one output. A message is put into `out`, whose own buffer the shard takes in exchange; an event leaves it untouched.
+    /// Returns the next output. A message is swapped into `out`: the shard takes over the buffer passed in. Other
+    /// outputs leave `out` untouched.
     pub fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
-        // Before any message that tells of it.
+        // Before any message that depends on it.
         if let Some((ticket, record)) = self.pending_registers.poll_record() {
             return Some(Output::Store { ticket, record });
         }
@@ -288,7 +291,8 @@ impl Shard {
         self.events.pop_front().map(Output::Event)
     }
 
-    /// The earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do, and why. Never scans.
+    /// Returns the earliest time at which [`handle_timeout`](Self::handle_timeout) has work, and the reason. Never
+    /// scans.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
@@ -300,19 +304,19 @@ impl Shard {
         sooner(sooner(next, calls), sooner(accounts, self.pending_registers.poll_timeout()))
     }
 
-    /// Shows the calls that are followed.
+    /// Visits the tracked calls.
     pub fn for_each_call(&self, visit: impl FnMut(CallView<'_>)) {
         if let Some(calls) = &self.calls {
             calls.for_each(visit);
         }
     }
 
-    /// Shows each trunk that this shard registers at, with how that is.
+    /// Visits each trunk that this shard registers with, and the registration's status.
     pub fn for_each_trunk_registration(&self, now: Timestamp, visit: impl FnMut(&str, strowger_trunk::Status)) {
         self.trunk_registrations.for_each(now, visit);
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let proxy = self.proxy.counters();
@@ -333,34 +337,35 @@ impl Shard {
         counters
     }
 
-    /// Transactions that exist, server and client.
+    /// Returns the number of server and client transactions.
     #[must_use]
     pub fn transactions(&self) -> usize {
         let transactions = self.proxy.transactions_ref();
         transactions.servers().saturating_add(transactions.clients())
     }
 
-    /// Requests that no final response has answered yet: forwarded ones, and REGISTERs that wait for the store. The other
-    /// transactions only absorb retransmissions, so a server that is being stopped need not wait for them.
+    /// Returns the number of requests without a final response: forwarded ones, and REGISTERs that wait for the
+    /// store. All other transactions only absorb retransmissions, so a stopping server need not wait for them.
     #[must_use]
     pub fn unanswered(&self) -> usize {
         self.proxy.unanswered().saturating_add(self.pending_registers.unanswered())
     }
 
-    /// Forwarded requests that are still kept, for retransmissions and late answers.
+    /// Returns the number of response contexts, including those kept for retransmissions and late responses.
     #[must_use]
     pub fn contexts(&self) -> usize {
         self.proxy.contexts()
     }
 
-    /// What must hold between two inputs; for tests and the simulator.
+    /// Checks the invariants between two inputs; for tests and the simulator.
     pub fn check_invariants(&self) {
         self.proxy.check_invariants();
         assert!(self.events.len() <= MAX_EVENTS, "events are bounded");
     }
 
-    /// This message will be an input: the memory where its transaction is looked for, and where its answer will be, is looked at, and
-    /// nothing changes. Of several that are foreseen before the first is dealt with, a processor waits for all of that memory at once.
+    /// Prefetches the memory for a coming input: where its transaction is looked up and where its response will be
+    /// written. Changes nothing. If several inputs are prefetched before the first is handled, their cache misses
+    /// overlap.
     pub fn prefetch(&self, peek: &Peek<'_>, steered: &SteeringResult) {
         let (Kind::Request(method), Some(key)) = (peek.kind, steered.key) else { return };
         let transactions = self.proxy.transactions_ref();
@@ -370,7 +375,7 @@ impl Shard {
         }
     }
 
-    /// peek → known transaction? → admit → parse → serve.
+    /// Handles a request: peek → known transaction? → admit → parse → serve.
     fn handle_request(
         &mut self,
         now: Timestamp,
@@ -394,7 +399,7 @@ impl Shard {
         if begins_work(peek, method) && !self.admit((now, verdict), key, peek.head(), via, &source) {
             return;
         }
-        // By reference: a message is large, and would be moved.
+        // By reference, because moving a message is expensive.
         match &Message::from_peek(peek) {
             Ok(message) => self.serve(now, NewRequest { source, key, message, steered }),
             Err(fault) => {
@@ -406,8 +411,8 @@ impl Shard {
         }
     }
 
-    /// Answers a request whose topmost Via cannot be read. Its source is the one address that there is (RFC 4475 §3.1.2.1,
-    /// §3.1.2.16); without any Via there is no response to be made.
+    /// Answers a request whose topmost Via cannot be parsed. Only its source address is known (RFC 4475 §3.1.2.1,
+    /// §3.1.2.16). Without any Via no response is possible.
     fn refuse_without_via(&mut self, source: &Flow, head: &Head<'_>, method: Method<'_>) {
         let fault = match head.first(HeaderName::Via) {
             None => Fault::Missing("Via"),
@@ -426,7 +431,8 @@ impl Shard {
         });
     }
 
-    /// What the request is to the transaction `known`, where that takes it: a retransmission, or the ACK to its non-2xx.
+    /// Handles a request that matches the transaction `known`: a retransmission, or the ACK to a non-2xx. Returns
+    /// `None` if the transaction does not absorb it.
     fn handle_known(
         &mut self,
         now: Timestamp,
@@ -437,7 +443,7 @@ impl Shard {
         peek: &Peek<'_>,
     ) -> Option<TransactionMatch> {
         if method == Method::Ack {
-            // By RFC 2543's rules an ACK is told from another transaction's by its To tag alone.
+            // Under the rules of RFC 2543, only the To tag distinguishes an ACK from one of another transaction.
             let by_branch = peek.via.as_ref().is_some_and(|via| via.rfc3261_branch().is_some());
             if !by_branch && !self.proxy.transactions_ref().ack_matches(known, peek.head()) {
                 return None;
@@ -459,12 +465,12 @@ impl Shard {
         Some(TransactionMatch::Retransmission)
     }
 
-    /// The key of the INVITE that a CANCEL is for.
+    /// Returns the transaction key of the INVITE that a CANCEL refers to.
     pub(crate) fn cancelled_key(&self, message: &Message<'_>) -> ServerKey {
         server_key(self.proxy.ring(), &self.match_key, message.head(), message.via(), Method::Invite)
     }
 
-    /// Whether a request is served that may begin something: both the worker and the shard have to be able to.
+    /// Returns whether a request that may begin new work is served. Both the worker and the shard must have capacity.
     fn admit(
         &mut self,
         (now, verdict): (Timestamp, Verdict),
@@ -524,6 +530,7 @@ impl Shard {
     fn handle_response(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, steered: &SteeringResult) {
         self.counters.responses += 1;
         let is_ours = |branch: &BranchId| branch.shard == self.id || branch.shard == ANY_SHARD;
+        //= rfc3261#18.1.2:foreign
         let Some(branch) = steered.branch.filter(is_ours) else {
             self.counters.foreign_responses += 1;
             return;
@@ -553,11 +560,11 @@ impl Shard {
             }
         }
         let has_answered = self.drain_components(now, Some((message, source.peer)));
-        // Whoever answers a BYE has answered its INVITE.
+        // A source that answers a BYE is already proven by its answer to the INVITE.
         if message.status().is_some_and(Status::is_success) && message.cseq().method != Method::Bye {
             self.proven.insert(now, source.peer.ip());
         }
-        // What answers a call has said already for how long that is alive.
+        // A response that answers a call has already set the session's lifetime.
         if !has_answered && message.status().is_some_and(Status::is_success) {
             self.refresh_call(now, message);
         }
@@ -587,7 +594,7 @@ impl Shard {
         }
     }
 
-    /// The targets of balanced sets that are at `hop`, which answers again, get their share little by little.
+    /// Starts the slow start of the balanced targets at `hop`, which answers again.
     fn begin_slow_start(&self, now: Timestamp, hop: &Hop) {
         for (set, targets) in self.snapshot.sets() {
             let members = set.members().iter().zip(targets);
@@ -595,7 +602,7 @@ impl Shard {
         }
     }
 
-    /// Of whom all places are dead, and it was not told yet.
+    /// Returns the owners all of whose next hops are dead, if not reported yet.
     fn newly_dead(&self, now: Timestamp, names: &[NextHopName]) -> Vec<NextHopOwner> {
         let is_new = |owner: &NextHopOwner| {
             let newest = Cell::new(Timestamp::ZERO);
@@ -637,13 +644,13 @@ fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {
     }
 }
 
-/// What a request is to a transaction that it belongs to.
+/// The relation of a request to the transaction that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionMatch {
-    /// The ACK that it waited for.
+    /// The ACK that the transaction waited for.
     Ack,
-    /// What it knows already.
+    /// A retransmission.
     Retransmission,
-    /// Another request, by the name of one that was answered.
+    /// A different request with the branch of one already answered.
     ReusedBranch,
 }

@@ -1,4 +1,4 @@
-//! Which shard owns a message.
+//! The mapping of messages to shards.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use strowger_transaction::ServerKey;
 
 use crate::snapshot::Snapshot;
 
-/// What was found out about a message while its owner was looked for, so that the owner need not find it out again.
+/// Results of steering a message, so that its owner need not compute them again.
 #[derive(Clone, Debug, Default)]
 pub struct SteeringResult {
-    /// The branch of a response, which is one of ours.
+    /// The branch of a response to a request of ours.
     pub(crate) branch: Option<BranchId>,
-    /// Whom a REGISTER claims to register, where its domain is ours.
+    /// The address of record that a REGISTER claims, if its domain is local.
     pub(crate) claimed: Option<Aor>,
-    /// The key of a request's transaction, where its topmost Via can be read.
+    /// The transaction key of a request, if its topmost Via can be parsed.
     pub(crate) key: Option<ServerKey>,
 }
 
-/// The rule by which messages find their shard: a response by our Via branch, a REGISTER by its address of record (so that
-/// a stripe of the location table has one writer), everything else by its Call-ID.
+/// The mapping of messages to shards: a response by our Via branch, a REGISTER by its address of record (so that each
+/// stripe of the location table has one writer), everything else by Call-ID.
 #[derive(Clone, Debug)]
 pub struct Steering {
     branches: KeyRing,
@@ -33,7 +33,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// A rule for `shards` shards, as many as `locations` has stripes.
+    /// Creates a mapping for `shards` shards, which must equal the number of stripes of `locations`.
     #[must_use]
     pub fn new(ring: &KeyRing, locations: Arc<Locations>, shards: u16) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Steering {
         }
     }
 
-    /// The owner, and what was found out about the message; `None` for a response that is not ours, which is dropped.
+    /// Returns the owner and the results of steering; `None` for a response that is not ours, which is dropped.
     #[must_use]
     pub fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
         let mut found = self.owner(&peek.to_partial(), snapshot)?;
@@ -53,8 +53,8 @@ impl Steering {
         Some(found)
     }
 
-    /// The owner, and what was proved on the way to it, as [`steer`](Self::steer) says it, for those who have not read all of
-    /// the message.
+    /// Returns the owner and the results so far, like [`steer`](Self::steer), for a message that is only partly
+    /// parsed.
     #[must_use]
     #[inline(always)]
     pub fn owner(&self, glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
@@ -77,7 +77,7 @@ impl Steering {
         }
     }
 
-    /// Adds what the owner has to know besides.
+    /// Adds the results that the owner needs besides.
     #[inline(always)]
     pub fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult) {
         if let (Kind::Request(method), Some(via)) = (peek.kind, &peek.via) {
@@ -92,8 +92,8 @@ impl Steering {
     }
 }
 
-/// The key of a request's transaction. `branches` is the ring of the branches that servers with our keys write: one of a request that was
-/// forwarded without state is the same whichever of them has forwarded it, so their addresses do not count.
+/// Returns the transaction key of a request. `branches` is the key ring of our branches: for a request forwarded
+/// without state, all servers with our keys write the same branch, so the sender's address is not part of the key.
 #[inline]
 pub(crate) fn server_key(
     branches: &KeyRing,
@@ -111,19 +111,19 @@ pub(crate) fn server_key(
     ServerKey::of(secret, head, via, method)
 }
 
-/// Whether a branch is one that a server with our keys has written without state.
-// Never inlined: phones write others.
+/// Returns whether a server with our keys has written this branch when forwarding without state.
+// Never inlined: requests from phones have other branches.
 #[inline(never)]
 fn is_shared_stateless(branches: &KeyRing, branch: &[u8]) -> bool {
     BranchId::decode(branches, branch).is_some_and(|branch| matches!(branch.owner, BranchOwner::Stateless(_)))
 }
 
-/// What keys of transactions are made with.
+/// Returns the key that transaction keys are derived with.
 pub(crate) fn match_key(ring: &KeyRing) -> TagKey {
     ring.current().derive("match")
 }
 
-/// Whom a REGISTER claims to register.
+/// Returns the address of record that a REGISTER claims.
 fn claimed_aor(glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<Aor> {
     let to = Uri::parse(glance.to?)?;
     snapshot.identity(to.sip()?)

@@ -1,4 +1,4 @@
-//! The registrations of trunks: the server as a client of carriers. The first shard has them all.
+//! Registrations of trunks: the server as a client of carriers. The first shard holds all of them.
 
 use std::sync::Arc;
 
@@ -14,38 +14,38 @@ use strowger_trunk::{NextHop, Registration, RequestParams, State, Status, Trunk}
 
 use crate::shard::{CACHE_ONLY_QUERY, Shard};
 
-/// Names of questions that a registration waits for begin here.
+/// The first query ID of a registration's DNS queries.
 const QUESTIONS: u64 = 1 << 63;
 
-/// One registration and how far its request has come.
+/// One registration and the progress of its request.
 #[derive(Debug)]
 struct TrunkRegistration {
     registration: Registration,
-    /// The DNS is asked where the registrar is.
+    /// Whether a DNS query for the registrar is pending.
     is_resolving: bool,
-    /// Which of the registrar's places is tried.
+    /// Index of the registrar address in use.
     attempt: usize,
-    /// How many places there were the last time.
+    /// Number of registrar addresses at the last attempt.
     places: usize,
-    /// How many of them failed one after the other.
+    /// Number of consecutive addresses that failed.
     failed: usize,
-    /// It ends with its last request.
+    /// Set while the registration is being removed.
     is_leaving: bool,
-    /// What the operator was told last.
+    /// The state last reported to the operator.
     reported_state: State,
 }
 
-/// All of them.
+/// The registrations of all trunks.
 #[derive(Debug)]
 pub(crate) struct TrunkRegistrations {
     list: Slab<TrunkRegistration>,
     is_home: bool,
     seed: u64,
-    /// Registrations that were begun.
+    /// Number of registrations started.
     begun: u64,
-    /// Nothing has happened to any since all was done that there was to do.
+    /// Set when there is nothing to send or report, until something happens to a registration.
     is_settled: bool,
-    /// The earliest of their timers, while they are settled.
+    /// The earliest timer of all registrations, while they are settled.
     next: Option<Timestamp>,
 }
 
@@ -58,8 +58,8 @@ impl TrunkRegistrations {
         accounts
     }
 
-    /// Takes up the new trunks, and leaves those that are no more or have changed; what is the same contact at the same
-    /// registrar goes on without being removed in between.
+    /// Registers new trunks and unregisters removed or changed ones. A trunk whose contact and registrar are
+    /// unchanged stays registered.
     pub(crate) fn handle_config(&mut self, now: Timestamp, trunks: &[Arc<Trunk>]) {
         if !self.is_home {
             return;
@@ -85,7 +85,7 @@ impl TrunkRegistrations {
                 self.list.iter().any(|(_, account)| !account.is_leaving && trunk == account.registration.trunk());
             if !known {
                 //= rfc3261#10.2
-                // With a Call-ID of its own: its CSeq begins anew, and the registrar takes no lower one.
+                // A Call-ID of its own, since its CSeq starts over and the registrar accepts no lower one.
                 self.begun = self.begun.wrapping_add(1);
                 let registration = Registration::new(Arc::clone(trunk), self.seed.wrapping_add(self.begun));
                 let account = TrunkRegistration {
@@ -103,7 +103,7 @@ impl TrunkRegistrations {
         self.list.retain(|_, account| !(account.is_leaving && account.registration.is_stopped()));
     }
 
-    /// Ends every registration: the server is being stopped.
+    /// Removes every registration, because the server is stopping.
     pub(crate) fn unregister_all(&mut self, now: Timestamp) {
         self.is_settled = false;
         for (_, account) in &mut self.list {
@@ -117,15 +117,15 @@ impl TrunkRegistrations {
         self.next
     }
 
-    /// Whether there is nothing to send and nothing to tell; so it is nearly always.
+    /// Returns whether there is nothing to send or report, which is nearly always the case.
     pub(crate) const fn is_settled(&self) -> bool {
         self.is_settled
     }
 
-    /// All is sent and told.
+    /// Marks everything as sent and reported.
     pub(crate) fn settle(&mut self) {
         self.next = self.list.iter().filter_map(|(_, account)| account.registration.poll_timeout()).min();
-        // One that failed at once is tried elsewhere with the next input.
+        // One that failed immediately tries the next address with the next input.
         self.is_settled = !self.list.iter().any(|(_, account)| account.is_ready());
     }
 
@@ -141,7 +141,7 @@ impl TrunkRegistrations {
         }
     }
 
-    /// The answer to a request of `user`'s.
+    /// Handles the response to a request of `user`.
     pub(crate) fn handle_response(&mut self, now: Timestamp, user: u32, message: &Message<'_>) {
         if let Some(account) = self.of_user(user) {
             account.failed = 0;
@@ -149,7 +149,7 @@ impl TrunkRegistrations {
         }
     }
 
-    /// Nobody answered a request of `user`'s.
+    /// Handles a request of `user` that got no response.
     pub(crate) fn handle_failure(&mut self, now: Timestamp, user: u32) {
         if let Some(account) = self.of_user(user) {
             account.fail(now);
@@ -162,7 +162,7 @@ impl TrunkRegistrations {
         }
     }
 
-    /// A trunk whose registration stands otherwise than the operator was told.
+    /// Returns a trunk whose registration state differs from the one last reported.
     pub(crate) fn poll_change(&mut self, now: Timestamp) -> Option<(Box<str>, Status)> {
         let news = |account: &TrunkRegistration| (account.registration.status(now).state, account.reported_state);
         let told = |(state, told): (State, State)| state == told || state == State::Registering;
@@ -172,14 +172,14 @@ impl TrunkRegistrations {
         Some((account.registration.trunk().name.clone(), status))
     }
 
-    /// The account whose requests have this user's number; something is about to happen to it.
+    /// Returns the registration whose requests have this user number, and marks the list as not settled.
     fn of_user(&mut self, user: u32) -> Option<&mut TrunkRegistration> {
         self.is_settled = false;
         self.list.get_mut(usize::try_from(user.checked_sub(OWN_USERS)?).ok()?)
     }
 }
 
-/// Whether two trunks of one name register the same contact at the same place.
+/// Returns whether two trunks of one name register the same contact at the same registrar.
 fn is_same_contact(before: &Trunk, after: &Trunk) -> bool {
     let (Some(old), Some(new)) = (&before.account, &after.account) else { return false };
     before.name == after.name
@@ -188,12 +188,12 @@ fn is_same_contact(before: &Trunk, after: &Trunk) -> bool {
 }
 
 impl TrunkRegistration {
-    /// Whether it has a request to send, and knows where to.
+    /// Returns whether it has a request to send and no DNS query is pending.
     fn is_ready(&self) -> bool {
         self.registration.wants_request() && !self.is_resolving
     }
 
-    /// The place that was tried is no good: the next one, or later again.
+    /// Gives up the current address: tries the next one, or all again later.
     fn fail(&mut self, now: Timestamp) {
         self.failed = self.failed.saturating_add(1);
         self.attempt = self.attempt.saturating_add(1) % self.places.max(1);
@@ -207,7 +207,7 @@ impl TrunkRegistration {
 }
 
 impl Shard {
-    /// Sends what the registrations want to be sent.
+    /// Sends the requests that are due.
     pub(crate) fn drive_trunk_registrations(&mut self, now: Timestamp) {
         let ready = self.trunk_registrations.list.iter().filter(|(_, account)| account.is_ready());
         let wanting: SmallVec<[usize; 4]> = ready.map(|(index, _)| index).collect();
@@ -237,7 +237,7 @@ impl Shard {
         }
     }
 
-    /// What the DNS said to a registration's question; whether it was one.
+    /// Handles a DNS answer; returns whether it belongs to a registration.
     pub(crate) fn resolve_registrar(&mut self, now: Timestamp, query: QueryId, answer: &LocateResult) -> bool {
         if query.0 & QUESTIONS == 0 {
             return false;

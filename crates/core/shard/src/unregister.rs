@@ -1,4 +1,4 @@
-//! Registrations that end because an operator wants it: of a user who may not be called any more, or while the user stays.
+//! Removal of registrations by an operator: of a user who was removed or disabled, or of an active user.
 
 use core::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::boundary::Event;
 use crate::shard::Shard;
 
 impl Shard {
-    /// The user of `aor` may not be called any more: also what waits for the store comes to nothing.
+    /// Removes the bindings of `aor` and cancels its pending REGISTERs, because its user was removed or disabled.
     pub(crate) fn bar_user(&mut self, now: Timestamp, aor: &[u8]) {
         let mut record = self.pending_registers.buffer();
         self.locations.remove_address(now, aor, &mut record);
@@ -22,9 +22,9 @@ impl Shard {
         }
     }
 
-    /// The registrations of `aor` end, or that of one contact, as if a phone had said so after all REGISTERs that have come: it
-    /// takes its turn behind those that wait for the store, for what is made from the table has to know what they leave. For the
-    /// same reason nothing is done while the registrations of before are still being read.
+    /// Removes all bindings of `aor`, or that of one contact, as if a phone had requested it after all REGISTERs
+    /// received so far. The command waits behind pending REGISTERs, because it must take their results into account.
+    /// For the same reason it does nothing while stored registrations are being loaded.
     pub(crate) fn unregister(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
         if !self.locations.is_complete() {
             return;
@@ -32,14 +32,14 @@ impl Shard {
         if !self.pending_registers.is_queued(aor) {
             self.apply_unregister(now, aor, contact);
         } else if !self.pending_registers.add_command(aor, contact) {
-            self.report(Event::TableFull { table: "orders to unregister that wait for the store" });
+            self.report(Event::TableFull { table: "pending unregister commands" });
         }
     }
 
-    /// Only while nothing of `aor` is at the store.
+    /// Applies a command to unregister; call it only while nothing of `aor` is at the store.
     pub(crate) fn apply_unregister(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
         match contact {
-            // What the store has and the table has not goes too.
+            // This also removes bindings that the store has and the table has not.
             None => self.apply_update(now, aor, UpdateKind::RemoveAll),
             Some(contact) => self.remove_contact(now, aor, contact),
         }
@@ -47,7 +47,7 @@ impl Shard {
 
     fn remove_contact(&mut self, now: Timestamp, aor: &[u8], contact: &[u8]) {
         let Some(uri) = Uri::parse(contact) else { return };
-        // Flows of one device may have one URI.
+        // Flows of one device may share one URI.
         let mut found: Vec<(Box<[u8]>, Option<u32>)> = Vec::new();
         self.locations.for_each_in_stripe(now, self.id.0, |binding| {
             if binding.aor == aor && binding.uri == contact {

@@ -1,5 +1,5 @@
-//! Two servers that tell each other of their load (RFC 7339, RFC 7415): what stands in which Via, and what a first stage does for its
-//! second.
+//! Overload feedback between two servers (RFC 7339, RFC 7415): the Via parameters, and how a first stage reduces load
+//! for its second stage.
 
 mod support;
 
@@ -15,10 +15,10 @@ use support::{ALICE, BOB, SERVER, SentMessage, World, destinations, finals, find
 
 /// The second stage.
 const SECOND: &str = "203.0.113.1:5060";
-/// Another one of the same set.
+/// Another server of the same set.
 const OTHER: &str = "203.0.113.2:5060";
 const OFFER: &str = ";oc;oc-algo=\"loss\"";
-/// What is asked of a next hop that has said something.
+/// The Via parameters towards a next hop that has sent feedback.
 const OFFER_WITH_RATE: &str = ";oc;oc-algo=\"loss,rate\"";
 
 fn balanced(addresses: &[&str]) -> Route {
@@ -56,13 +56,13 @@ fn text(method: &str, number: u64, extra: &str) -> String {
         .replace("call-1@alice", &format!("{number}@alice"))
 }
 
-/// Both stages, Alice before them and Bob behind, who answers each request 200.
+/// Both stages, with Alice in front of them and Bob behind, who answers each request with 200.
 struct Pair {
     first: World,
     second: World,
-    /// Requests that Bob got.
+    /// Requests that Bob received.
     at_bob: Vec<SentMessage>,
-    /// What the first stage sent to the second, and back.
+    /// Messages between the two stages, in both directions.
     between: Vec<SentMessage>,
 }
 
@@ -71,7 +71,7 @@ impl Pair {
         Self { first: first_stage(&[SECOND]), second: second_stage(|_| {}), at_bob: Vec::new(), between: Vec::new() }
     }
 
-    /// Alice sends `text`; what she gets.
+    /// Sends `text` from Alice and returns what she receives.
     fn send(&mut self, text: &str) -> Vec<SentMessage> {
         let mut to_alice = Vec::new();
         let mut waiting: VecDeque<(&str, SentMessage)> =
@@ -101,7 +101,7 @@ impl Pair {
         to_alice
     }
 
-    /// The final responses to `count` calls, one each ten milliseconds.
+    /// Makes `count` calls, one every ten milliseconds, and returns the final responses.
     fn calls(&mut self, from: u64, count: u64) -> Vec<SentMessage> {
         let mut answers = Vec::new();
         for number in from..from + count {
@@ -121,7 +121,7 @@ fn is_unavailable(sent: &&SentMessage) -> bool {
     sent.status() == 503
 }
 
-/// The parameters of a Via that are of overload control.
+/// Returns the overload control parameters of a Via.
 fn told(sent: &SentMessage) -> String {
     let via = sent.header("Via").expect("has one");
     via.split(';').filter(|param| param.starts_with("oc")).map(|param| format!(";{param}")).collect()
@@ -174,14 +174,15 @@ fn a_share_of_all_leaves_what_has_priority() {
     assert_eq!(pair.at_bob.last().map(SentMessage::method), Some("BYE"));
 }
 
-/// The response to `request` whose topmost Via says `said`.
+/// Responds to `request` with `said` in the topmost Via.
 fn answer(world: &mut World, request: &SentMessage, status: u16, said: &str) -> Vec<SentMessage> {
     let text = request.text.replace(OFFER_WITH_RATE, OFFER).replace(OFFER, said);
     let told = SentMessage { text, ..request.clone() };
     world.respond(&told, status, "b", "")
 }
 
-/// How many of `count` calls, of which one begins after each `gap`, go on; they are answered 486, and nothing is said of load.
+/// Returns how many of `count` calls, one every `gap`, are forwarded; they are answered 486 without overload
+/// feedback.
 fn passed(world: &mut World, from: u64, count: u64, gap: Duration) -> usize {
     let mut invites = 0;
     for number in from..from + count {
@@ -268,7 +269,7 @@ fn another_target_is_tried_as_far_as_the_budget_reaches() {
             .filter(|sent| sent.method() == "INVITE")
             .for_each(|invite| drop(answer(&mut world, invite, 486, OFFER)));
     }
-    // A hundred are its own; ten, and a tenth of all, are the other's.
+    // A hundred are its own; ten, and a tenth of all, are failovers.
     assert_eq!((to_other, refused), (130, 70), "of 200");
     let counters = world.shard.counters();
     assert_eq!((counters.shed_for_next_hop, counters.failovers_refused), (70, 70));
@@ -312,7 +313,7 @@ fn nobody_behind_a_server_speaks_for_it() {
         SentMessage { text: invite.text.replace(OFFER, ";oc=100;oc-validity=60000;oc-seq=999999999999.9"), ..invite };
     let sent = world.respond(&forged, 200, "b", "");
     assert_eq!((sent[0].status(), told(&sent[0])), (200, String::new()), "{:?}", summary(&sent));
-    // What comes a second time too.
+    // The same for a retransmission.
     let sent = world.respond(&forged, 200, "b", "");
     assert_eq!((sent[0].status(), told(&sent[0])), (200, String::new()), "{:?}", summary(&sent));
 }

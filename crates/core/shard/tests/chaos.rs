@@ -1,4 +1,4 @@
-//! Anything in any order: each INVITE is answered once, and nothing is ever left.
+//! Random inputs in any order: each INVITE is answered once, and no state remains.
 
 mod support;
 
@@ -75,7 +75,7 @@ fn configure(snapshot: &mut Snapshot) {
     snapshot.track_calls = true;
 }
 
-/// Two clusters, of which `own` is this server's, and whose users have moved lately.
+/// Two clusters whose users have moved recently; `own` is this server's.
 fn with_clusters(snapshot: &mut Snapshot, own: Option<usize>) {
     let cluster = |name: &str, address: &str| {
         let uri = format!("sip:{address}");
@@ -94,15 +94,16 @@ fn with_clusters(snapshot: &mut Snapshot, own: Option<usize>) {
         registrar: snapshot.registrar.clone(),
     }));
     snapshot.siblings = ["203.0.113.11:5060", "203.0.113.12:5060"].map(|address| address.parse().expect("one")).into();
-    // Who shares keys passes on what others may wait for: here a target answers one request twice, and differently.
+    // Servers with shared keys forward responses that other members may wait for; here a target answers one request
+    // twice, and differently.
     snapshot.has_shared_keys = own.is_none();
     snapshot.proxy.outbound = true;
     snapshot.proxy.only_where_needed = own.is_none();
 }
 
-/// Runs, each of its own kind.
+/// Number of runs, each with another seed.
 const SEEDS: u64 = 150;
-/// The same with clusters.
+/// Number of runs with clusters.
 const CLUSTER_SEEDS: u64 = 40;
 
 struct Chaos {
@@ -122,7 +123,7 @@ impl Chaos {
     fn with(seed: u64, edit: impl FnOnce(&mut Snapshot)) -> Self {
         let mut world = World::listening(&["UDP", "TCP"], edit);
         let has_clusters = world.snapshot.clusters.is_some();
-        // Who is another cluster's registers there.
+        // A user of another cluster registers there.
         let is_done = |status| status == 200 || has_clusters;
         for (user, address, contact) in [
             ("bob", BOB, format!("<sip:bob@{BOB}>;q=0.9")),
@@ -146,7 +147,7 @@ impl Chaos {
         Self { world, draw: SplitMix64(seed), calls, requests, finals, has_clusters }
     }
 
-    /// What a member asks of another one, or nothing.
+    /// A cluster request, or nothing.
     fn mark(&mut self, text: &str) -> String {
         let ask = self.one_of(&[
             None,
@@ -276,7 +277,7 @@ impl Chaos {
             let sent = self.world.resolve(Err(LocateError::NoAnswer));
             self.take(sent);
         }
-        // A redirection may ask once more while time passes.
+        // A redirection may send another query while time passes.
         for _ in 0..20 {
             let sent = self.world.wait(Duration::from_secs(50)).into_iter().map(|(_, sent)| sent).collect();
             self.take(sent);
@@ -351,7 +352,7 @@ fn a_member_of_a_cluster_answers_every_call_once_too() {
     assert!(total.forwarded > CLUSTER_SEEDS && total.failovers > 0, "{total:?}");
 }
 
-/// It keeps nothing of what came by datagrams.
+/// It keeps no state for requests over UDP.
 #[test]
 fn a_first_stage_keeps_nothing() {
     let mut total = Counters::default();

@@ -1,4 +1,4 @@
-//! Digest as a client meets it (RFC 3261 §22, RFC 7616, RFC 8760).
+//! Digest authentication as a client sees it (RFC 3261 §22, RFC 7616, RFC 8760).
 
 mod support;
 
@@ -37,7 +37,7 @@ fn directory() -> Directory {
     Directory::empty(1).with_changes(["alice", "bob"].map(|name| DirectoryChange::PutUser(user(name))))
 }
 
-/// A server that knows Alice and Bob and asks for credentials.
+/// A server that knows Alice and Bob and requires credentials.
 fn world() -> World {
     World::new(|snapshot| {
         snapshot.auth.require = vec![(*b"REGISTER").into(), (*b"INVITE").into()];
@@ -45,7 +45,7 @@ fn world() -> World {
     })
 }
 
-/// Who answers a challenge, and how.
+/// A client that answers challenges, and its variations.
 struct Client {
     name: &'static str,
     password: String,
@@ -58,7 +58,7 @@ impl Client {
         Self { name, password: password(name), nc: 1, cover_body: false }
     }
 
-    /// The request again with the answer to the challenge `number` of `refusal`, as a new transaction.
+    /// Returns the request with the answer to challenge `number` of `refusal`, as a new transaction.
     fn answer_to(&self, refusal: &SentMessage, number: usize, text: &str) -> String {
         let (challenge, header) = match refusal.status() {
             401 => ("WWW-Authenticate", "Authorization"),
@@ -89,7 +89,7 @@ impl Client {
     }
 }
 
-/// The same request in another transaction.
+/// Returns the same request in another transaction.
 fn again(text: &str, suffix: &str) -> String {
     text.replacen("branch=z9hG4bK", &format!("branch=z9hG4bKagain{suffix}"), 1)
 }
@@ -107,7 +107,7 @@ fn only(mut sent: Vec<SentMessage>) -> SentMessage {
     sent.remove(0)
 }
 
-/// Registers Bob, so that there is somebody to call.
+/// A server with Bob registered.
 fn with_bob() -> World {
     let mut world = world();
     let text = register("bob", "bob");
@@ -120,14 +120,14 @@ fn invite(branch: &str) -> String {
     request("INVITE", "sip:bob@example.com", branch, "")
 }
 
-/// The ACK to a refusal, as a client makes it: with the To of the refusal.
+/// The client's ACK to a refusal, with the To of the refusal.
 fn ack(text: &str, refusal: &SentMessage) -> String {
     let to = text.lines().find(|line| line.starts_with("To: ")).expect("has a To");
     let acked = format!("To: {}", refusal.header("To").expect("has a To"));
     text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK").replace(to, &acked)
 }
 
-/// Sends an INVITE that is challenged, acknowledges the challenge as a client does, and gives it.
+/// Sends an INVITE that is challenged, acknowledges the challenge and returns it.
 fn challenged(world: &mut World, text: &str) -> SentMessage {
     let refusal = only(world.input(ALICE, text));
     assert_eq!(refusal.status(), 407, "{}", refusal.start());
@@ -135,6 +135,7 @@ fn challenged(world: &mut World, text: &str) -> SentMessage {
     refusal
 }
 
+//= rfc7616#5.2:realm
 #[test]
 fn a_phone_registers_with_its_password() {
     let mut world = world();
@@ -151,7 +152,7 @@ fn a_phone_registers_with_its_password() {
     assert_eq!(world.shard.counters().challenged, 1);
 }
 
-/// Whatever spells its headers, and by whatever it comes.
+/// For any kind of branch and transport.
 #[test]
 fn a_challenge_keeps_no_state() {
     let tcp =
@@ -184,7 +185,7 @@ fn a_challenge_keeps_no_state() {
             assert_eq!(counters.challenged - before.challenged, 2);
             assert_eq!((counters.refused, counters.malformed, counters.wrong_credentials), (0, 0, 0));
             assert_eq!((counters.forwarded_stateless, &world.events[..]), (0, &[][..]));
-            // Later its nonce is another one, and nothing else.
+            // Later only the nonce differs.
             world.wait(Duration::from_millis(192));
             let later = only(world.input_by(flow, &text));
             assert_ne!(later.text, first.text);
@@ -195,7 +196,7 @@ fn a_challenge_keeps_no_state() {
     }
 }
 
-/// Its To tag is the callee's or none of ours: it goes on, or nowhere, as any other.
+/// An ACK with the callee's tag or another foreign one is forwarded or dropped like any other.
 #[test]
 fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
     let mut world = with_bob();
@@ -209,6 +210,7 @@ fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
     assert!(world.input(ALICE, &ack).is_empty());
 }
 
+//= rfc7616#3.8:407
 #[test]
 fn a_caller_answers_407_and_its_credentials_stay_here() {
     let mut world = with_bob();
@@ -224,13 +226,15 @@ fn a_caller_answers_407_and_its_credentials_stay_here() {
     assert!(left[0].contains("elsewhere.example"));
 }
 
+//= rfc7616#3.7:other-algorithm
+//= rfc7616#3.7:order
 #[test]
 fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
     let order = [Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
     let mut world = world();
     world.configure(|s| s.auth.algorithms = order.to_vec());
     for (number, algorithm) in order.iter().enumerate() {
-        // As long as those of phones are: there is room for all.
+        // As long as a phone's REGISTER, so that all challenges fit.
         let text = register("bob", &format!("algorithm{number}"));
         let text = text.replacen("Content-Length", "User-Agent: Phone\r\nExpires: 3600\r\nContent-Length", 1);
         let refusal = only(world.input(BOB, &text));
@@ -244,6 +248,8 @@ fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
     }
 }
 
+//= rfc7616#3.4:logged
+//= rfc7616#3.4:log-careful
 #[test]
 fn a_wrong_password_is_challenged_again_and_reported() {
     let mut world = world();
@@ -259,7 +265,7 @@ fn a_wrong_password_is_challenged_again_and_reported() {
     assert_eq!(world.locations.len(), 0);
 }
 
-/// A refusal without what is random or says who asked.
+/// Returns a refusal without random values and user names.
 fn anonymous(refusal: &SentMessage, user: &str) -> String {
     let mut text = refusal.text.replace(user, "USER");
     for (begin, end) in [("nonce=\"", "\""), (">;tag=", "\r\n")] {
@@ -328,6 +334,7 @@ fn an_alias_may_call_by_its_users_password() {
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
 }
 
+//= rfc7616#5.5:replay
 #[test]
 fn an_aged_nonce_is_stale_and_a_used_one_too() {
     let mut world = world();
@@ -390,7 +397,7 @@ fn who_is_trusted_by_its_address_is_not_challenged() {
     assert_eq!(summary(&sent), [format!("407 {other}")]);
 }
 
-/// A call that Alice has set up; the Record-Route that she was told.
+/// Sets up a call from Alice and returns its Record-Route.
 fn call(world: &mut World) -> String {
     let refusal = challenged(world, &invite("call"));
     let sent = world.input(ALICE, &Client::new("alice").answer(&refusal, &invite("call")));
@@ -416,7 +423,7 @@ fn what_belongs_to_a_call_of_ours_is_not_challenged() {
     assert_eq!(summary(&bye), [format!("BYE {BOB}")]);
 }
 
-/// A server that asks within calls too, and a call; the Route to the other side.
+/// A server that also authenticates within calls, and a call; returns the Route to the other side.
 fn asking_in_dialogs() -> (World, String) {
     let mut world = with_bob();
     world.configure(|s| {
@@ -466,12 +473,12 @@ fn a_cancel_of_a_re_invite_that_was_never_proved_goes_nowhere() {
     world.configure(|s| s.proxy.stateless = Stateless::Always);
     let cancel = |branch: &str| in_dialog("CANCEL", branch, &route).replace("CSeq: 1", "CSeq: 2");
     assert_eq!(summary(&world.input(ALICE, &cancel("hold"))), [format!("481 {ALICE}")]);
-    // Where nobody is asked, the re-INVITE has gone on without state, and so does what cancels it.
+    // Without authentication, the re-INVITE was forwarded without state, and so is its CANCEL.
     world.configure(|s| s.auth.in_dialog = false);
     assert_eq!(summary(&world.input(ALICE, &cancel("again"))), [format!("CANCEL {BOB}")]);
 }
 
-/// Who was called is named in From as the caller dialled him, and may be somebody else.
+/// From names the callee as the caller dialled it, which may be another user.
 #[test]
 fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
     let (mut world, route) = asking_in_dialogs();
@@ -486,7 +493,7 @@ fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
     let text = from_callee("sip:bob@example.com", "bob");
     let refusal = only(world.input(BOB, &text));
     assert_eq!(refusal.status(), 407);
-    // Bob's calls go on to Alice's other phone, say, which has her password.
+    // Bob's calls may be forwarded to Alice's other phone, which has her password.
     let sent = world.input(BOB, &Client::new("alice").answer(&refusal, &text));
     assert_eq!(summary(&sent), [format!("BYE {ALICE}")]);
     let number = from_callee("sip:+4930123@example.com", "number");
@@ -546,6 +553,7 @@ fn auth_int_covers_the_body() {
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
 }
 
+//= rfc7616#3.4.6:400
 #[test]
 fn credentials_for_another_address_are_refused() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! What a REGISTER waits for, and what others see meanwhile.
+//! When a pending REGISTER is answered, and what others see meanwhile.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn through() -> World {
     world(Durability::WriteThrough)
 }
 
-/// A REGISTER of Bob's.
+/// A REGISTER of Bob.
 fn register(cseq: u32, contact: &str) -> String {
     let contact = if contact.is_empty() { String::new() } else { format!("Contact: {contact}\r\n") };
     format!(
@@ -28,7 +28,7 @@ fn register(cseq: u32, contact: &str) -> String {
 }
 
 impl World {
-    /// The store says what became of the oldest record.
+    /// Reports the result for the oldest record.
     fn stored(&mut self, kept: bool) -> Vec<SentMessage> {
         let (ticket, record) = self.records.remove(0);
         let ticket = ticket.expect("somebody waits for it");
@@ -77,7 +77,7 @@ fn what_cannot_be_kept_is_refused_and_changes_nothing() {
     assert_eq!(statuses(&sent), [503]);
     assert_eq!(sent[0].header("Retry-After"), Some("5"));
     assert_eq!(world.contacts(), [format!("sip:bob@{BOB}")]);
-    // The same numbers may be used again, for nothing was done.
+    // The same numbers may be used again, since the request had no effect.
     world.input(BOB, &register(4, &format!("<sip:bob@{BOB2}>")));
     assert_eq!(statuses(&world.stored(true)), [200]);
     assert_eq!(world.contacts().len(), 2);
@@ -99,7 +99,7 @@ fn those_of_one_address_take_turns_and_each_sees_what_the_one_before_has_left() 
     assert_eq!(statuses(&last), [200]);
     assert_eq!(last[0].headers("Contact").count(), 3);
     assert_eq!(world.contacts().len(), 3);
-    // One that changes nothing is answered in its turn, without the store.
+    // A REGISTER without changes is answered in order, without the store.
     world.input(BOB, &register(5, "<sip:bob@192.0.2.1>;expires=0"));
     assert!(world.input(BOB, &register(6, "")).is_empty());
     let sent = world.stored(true);

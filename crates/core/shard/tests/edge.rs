@@ -23,7 +23,7 @@ fn connection() -> Flow {
     Flow::on_connection(ListenerId(1), Transport::Tcp, PHONE.parse().expect("an address"), ConnId::new(0, 3, 1))
 }
 
-/// A REGISTER of a phone behind us as it goes on.
+/// Returns the forwarded REGISTER of a phone behind this server.
 fn registered(world: &mut World, flow: Flow, extra: &str) -> SentMessage {
     let text = format!(
         "REGISTER sip:home.example SIP/2.0\r\nVia: SIP/2.0/{} 10.0.0.20:5060;branch=z9hG4bKr{}\r\nMax-Forwards: 70\r\n\
@@ -38,7 +38,7 @@ fn registered(world: &mut World, flow: Flow, extra: &str) -> SentMessage {
     sent
 }
 
-/// An INVITE from the home registrar to the phone, by this Route.
+/// Sends an INVITE from the home registrar to the phone, by this Route.
 fn from_home(world: &mut World, route: &str, branch: &str) -> Vec<SentMessage> {
     let text = request("INVITE", "sip:bob@10.0.0.20", branch, &format!("Route: {route}\r\n")).replace(ALICE, HOME);
     world.input(HOME, &text)
@@ -48,6 +48,10 @@ fn status(sent: &[SentMessage]) -> u16 {
     sent.iter().map(SentMessage::status).find(|status| *status >= 200).unwrap_or(0)
 }
 
+//= rfc5626#5.1:path
+//= rfc5626#5.1:token
+//= rfc5626#5.1:token-unique
+//= rfc5626#5.1:ob
 #[test]
 fn a_path_of_ours_leads_back_to_the_flow() {
     for (flow, supported, flags) in [
@@ -78,6 +82,7 @@ fn a_path_of_ours_leads_back_to_the_flow() {
     }
 }
 
+//= rfc5626#5.1:no-ob
 #[test]
 fn behind_another_proxy_there_is_no_first_hop() {
     let mut world = world(|_| {});
@@ -103,6 +108,7 @@ fn a_token_that_we_did_not_write_opens_nothing() {
     assert_eq!(world.shard.contexts(), 0);
 }
 
+//= rfc5626#5.3.1:dead-flow
 #[test]
 fn a_dead_flow_is_told_by_430() {
     let mut world = world(|_| {});
@@ -130,6 +136,7 @@ fn who_knows_its_own_token_still_has_to_prove_itself() {
     world.wait(std::time::Duration::from_secs(100));
 }
 
+//= rfc5626#6:path
 #[test]
 fn the_path_of_others_becomes_their_route() {
     let mut world = World::new(|_| {});

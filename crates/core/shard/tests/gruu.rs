@@ -1,4 +1,4 @@
-//! GRUUs (RFC 5627): names under which one device of a user is reached.
+//! GRUUs (RFC 5627), by which one device of a user is reached.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) ->
     world.input(from, &text).remove(0)
 }
 
-/// A quoted parameter of the answer's Contact for `instance`.
+/// Returns a quoted parameter of the response's Contact for `instance`.
 fn param(answer: &SentMessage, instance: &str, name: &str) -> Option<String> {
     assert_eq!(answer.status(), 200, "{}", answer.text);
     let contact = answer.headers("Contact").find(|contact| contact.contains(instance))?;
@@ -36,7 +36,7 @@ fn both(world: &mut World) -> SentMessage {
     register(world, BOB2, ("soft", 1), &[&soft, GRUU])
 }
 
-/// Calls `uri`; what leaves but the 100.
+/// Calls `uri` and returns the outputs except the 100.
 fn call(world: &mut World, uri: &str, branch: &str) -> Vec<String> {
     let mut sent = world.input(ALICE, &request("INVITE", uri, branch, ""));
     sent.retain(|sent| sent.status() != 100);

@@ -1,4 +1,5 @@
-//! Targets that are names: what is asked, what waits, and in which order the answers are tried (RFC 3263).
+//! Targets that are names: the queries sent, the requests that wait, and the order in which addresses are tried (RFC
+//! 3263).
 
 mod support;
 
@@ -35,7 +36,7 @@ fn hop(address: &str, transport: Transport) -> Hop {
     Hop { transport, address: address.parse().expect("an address") }
 }
 
-/// An answer of servers that are tried in this order.
+/// An answer with servers that are tried in this order.
 fn servers(addresses: &[&str]) -> LocateResult {
     let candidate = |(place, address): (usize, &&str)| Candidate {
         rank: 1,
@@ -58,6 +59,8 @@ fn an_address_asks_nobody() {
     assert!(world.questions.is_empty());
 }
 
+//= rfc3263#4.2:first
+//= rfc3263#4.2:next
 #[test]
 fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
     let mut world = world();
@@ -82,6 +85,7 @@ fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
     world.settle();
 }
 
+//= rfc3263#4.2:next
 #[test]
 fn a_silent_server_of_a_name_is_left_for_the_next() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! What is told of calls once they are over.
+//! Records of ended calls.
 
 mod support;
 

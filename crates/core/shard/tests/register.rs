@@ -8,7 +8,7 @@ use strowger_directory::DirectoryChange;
 use strowger_shard::{Event, Input, Snapshot};
 use support::{ALICE, BOB, SERVER, SentMessage, World, request, summary};
 
-/// A REGISTER of Bob's phone; each has a Via branch, a Call-ID and a CSeq.
+/// Bob's phone; each REGISTER has a Via branch, a Call-ID and a CSeq.
 struct Phone {
     to: &'static str,
     uri: &'static str,
@@ -29,7 +29,7 @@ impl Phone {
         self.repeat(world, lines)
     }
 
-    /// The same with the CSeq of the time before.
+    /// Repeats it with the previous CSeq.
     fn repeat(&self, world: &mut World, lines: &[&str]) -> SentMessage {
         let mut sent = world.input(BOB, &self.text(world, lines));
         assert_eq!(sent.len(), 1, "{:?}", summary(&sent));

@@ -66,6 +66,7 @@ fn a_call_without_state_ends_without_state() {
     assert_eq!(world.shard.transactions(), 0, "nothing was kept");
 }
 
+//= rfc3263#4.4:stateful
 #[test]
 fn several_targets_are_tried_with_state_unless_told_otherwise() {
     let targets = vec![target(BOB), target(BOB2)];
@@ -146,6 +147,7 @@ fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
     assert_eq!(world.shard.transactions(), 0);
 }
 
+//= rfc3261#18.2.1:received-value
 #[test]
 fn a_received_that_the_request_brought_sends_nothing_there() {
     let action = Action::proxy(vec![target(BOB)], Stateless::Always);
@@ -205,7 +207,7 @@ fn user_who_is_not_registered_here_is_looked_for_at_the_other_server() {
     assert_eq!(sent[1].start(), "INVITE sip:bob@example.com SIP/2.0", "it knows the user by this address");
     assert_eq!(sent[1].header("Route"), None);
 
-    // What that server has sent does not go back, and only users of ours are looked for.
+    // Requests from that server are not sent back, and only local users are looked for.
     let back = world.input(BOB2, &request("INVITE", "sip:bob@example.com", "two", ""));
     assert_eq!(summary(&back), [format!("480 {BOB2}")]);
     for nobody in ["carol", "dave"] {

@@ -1,5 +1,4 @@
-//! What nobody gets who is not entitled to it: a trunk's credentials, numbers, other people's registrations, a way through
-//! the server.
+//! Access control: a trunk's credentials, numbers, other users' registrations and relaying are denied to strangers.
 
 mod support;
 
@@ -48,7 +47,7 @@ fn to_trunk(target: RouteTarget) -> Route {
     Route::new(RouteMatch { prefixes: vec![(*b"00").into()], ..RouteMatch::default() }, action)
 }
 
-/// A carrier for what begins with 00, but for 00900, and calls that have to be proved where `edit` says so.
+/// A carrier for numbers that begin with 00 except 00900, and authentication of calls where `edit` sets it.
 fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
     World::new(|snapshot| {
         snapshot.trunks = vec![trunk(None)];
@@ -59,7 +58,7 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
     })
 }
 
-/// A call through the trunk; the Record-Route that the caller was told.
+/// Makes a call through the trunk; returns the Record-Route that the caller received.
 fn call(world: &mut World, uri: &str) -> String {
     let invite = find(&world.input(ALICE, &request("INVITE", uri, "call", "")), "INVITE");
     let answer = world.respond(&invite, 200, "t", "Contact: <sip:gw@203.0.113.1>\r\n");
@@ -72,7 +71,7 @@ fn in_dialog(method: &str, uri: &str, branch: &str, route: &str) -> String {
         .replace("CSeq: 1", "CSeq: 2")
 }
 
-/// Whether who is sent `text` is proved to when it asks.
+/// Returns whether the next hop of `text` gets credentials when it challenges.
 fn is_proved_to(world: &mut World, text: &str, place: &str) -> bool {
     let method = text.split(' ').next().expect("a method");
     let sent = find(&world.input(ALICE, text), method);
@@ -224,7 +223,7 @@ fn no_spelling_of_a_number_passes_by_its_rule() {
         assert_eq!(sent.start(), "INVITE sip:+49301@203.0.113.1:5060 SIP/2.0", "{user}");
         world.respond(&sent, 486, "t", "");
     }
-    // What is no number, or cannot be written without its escapes, stays as it is.
+    // A user part that is no number, or that requires escapes, stays unchanged.
     world.configure(|snapshot| snapshot.routes[1].matches.prefixes = vec![(*b"x-").into()]);
     for (number, (user, sent_user)) in [("x-%40a%3b", "x-%40a%3b"), ("x-%61.b", "x-a.b")].into_iter().enumerate() {
         let text = request("INVITE", &format!("sip:{user}@example.com"), &format!("x{number}"), "");
@@ -265,6 +264,7 @@ fn without_state_nobody_would_find_back_to_a_connection() {
     world.settle();
 }
 
+//= rfc5393#5.3.3:sum
 #[test]
 fn the_breadth_bounds_every_step() {
     let mut world = World::new(|_| {});
@@ -304,7 +304,7 @@ fn a_contact_that_is_no_one_hosts_is_not_connected_to() {
         let mut world = World::listening(&["UDP", "TCP"], |_| {});
         let peer = STRANGER.parse().expect("an address");
         let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 3, 1));
-        // As if it came by another proxy, whose connection it is.
+        // As if another proxy, which owns the connection, had forwarded it.
         let below = "Via: SIP/2.0/TCP 10.0.0.1;branch=z9hG4bKx\r\nContact: <sip:bob@";
         let text = register(STRANGER)
             .replace("SIP/2.0/UDP", "SIP/2.0/TCP")

@@ -56,6 +56,9 @@ fn large(method: &str) -> String {
     request(method, "sip:x@elsewhere.example", "inv", &format!("Subject: {}\r\n", "x".repeat(1300)))
 }
 
+//= rfc3261#18.1.1:large-by-stream
+//= rfc3261#18.1.1:via-of-transport
+//= rfc3261#18.1.1:back-to-datagram
 #[test]
 fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
     for method in ["INVITE", "MESSAGE"] {
@@ -103,6 +106,8 @@ fn a_large_request_stays_a_datagram_where_it_must() {
     assert_eq!(find(&world.input(ALICE, &small), "INVITE").flow.transport, Transport::Udp);
 }
 
+//= rfc3261#18.2.2:same-connection
+//= rfc3261#18.2.2:reopen
 #[test]
 fn responses_go_on_the_connection_of_their_request() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
@@ -118,7 +123,7 @@ fn responses_go_on_the_connection_of_their_request() {
     world.settle();
 }
 
-/// A call from `caller`, whose dialog goes on in both directions.
+/// A call from `caller`, with requests in both directions of its dialog.
 fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, contact: &str) {
     let invite = find(&world.input_by(caller, text), "INVITE");
     assert_eq!((invite.flow.listener, invite.flow.peer), (callee.listener, callee.peer));
@@ -132,7 +137,7 @@ fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, conta
         answer.headers("Record-Route").flat_map(|v| v.split(", ")).map(str::to_owned).collect();
     assert_eq!(at_caller, at_callee);
     at_caller.reverse();
-    // The caller's side: ACK and BYE to the callee.
+    // The caller sends ACK and BYE to the callee.
     for (method, cseq) in [("ACK", 1), ("UPDATE", 2)] {
         let text = text
             .replace("INVITE sip:bob@example.com", &format!("{method} {contact}"))
@@ -147,7 +152,7 @@ fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, conta
             assert_eq!((back[0].status(), back[0].flow.connection), (200, caller.connection));
         }
     }
-    // The callee's side: BYE to the caller, who stands in the INVITE's Contact.
+    // The callee sends BYE to the caller, whose address is in the INVITE's Contact.
     let target = invite.header("Contact").expect("a contact").trim_matches(['<', '>']).to_owned();
     let bye = format!(
         "BYE {target} SIP/2.0\r\nVia: SIP/2.0/{} {};branch=z9hG4bKbye\r\nMax-Forwards: 70\r\nRoute: {}\r\n\
@@ -165,6 +170,7 @@ fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, conta
     world.settle();
 }
 
+//= rfc3261#18.2.1:handed-out
 #[test]
 fn a_call_goes_from_tcp_to_udp() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
@@ -214,7 +220,7 @@ fn a_phone_behind_a_translation_is_called_on_its_connection_while_that_lives() {
     register(&mut world, phone, "10.0.0.20:5060", "<sip:bob@10.0.0.20;transport=tcp>");
     let invite = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
     assert_eq!(invite.flow, phone);
-    // Nothing was heard yet, and nothing will be.
+    // There was no response yet, and there will be none.
     assert_eq!(finals(&world.give(closed(phone))), [480]);
     let next = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "two", ""));
     assert!(matches!(finals(&next)[..], [480 | 404]), "{:?}", summary(&next));

@@ -1,4 +1,4 @@
-//! Carriers: routes by number, challenges that the server answers, registrations of its own.
+//! Carriers: routes by number, challenges that the server answers, and registrations of its own.
 
 mod support;
 
@@ -78,7 +78,7 @@ fn hex(algorithm_input: [&[u8]; 3]) -> String {
     Ha1::compute(Algorithm::Md5, a, b, c).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether the credentials in `header` of `request` are right, by RFC 7616 computed anew.
+/// Returns whether the credentials in `header` of `request` are valid, recomputed by RFC 7616.
 fn is_proved(request: &SentMessage, header: &str) -> bool {
     let Some(value) = request.header(header) else { return false };
     let params = AuthParams::parse(value.as_bytes()).expect("credentials");
@@ -173,14 +173,14 @@ fn a_bye_through_a_trunk_is_proved_too() {
     let proved = find(&world.respond(&sent, 401, "", BY_UA), "BYE");
     assert!(is_proved(&proved, "Authorization"), "{}", proved.text);
     assert_eq!(finals(&world.respond(&proved, 200, "", "")), [200]);
-    // Nobody gets at the trunk's credentials with a Route of his own making.
+    // A forged Route does not draw the trunk's credentials.
     let own = format!("trunk={}", Trunk::id_of("carrier"));
     for (from, to) in [(&own, "trunk=1"), (&format!(";{own}"), ""), (&own, "trunk=4294967296"), (&own, "trunk=x")] {
         assert!(bye.contains(from), "{bye}");
         let forged = bye.replace(from, to).replace("z9hG4bKbye", &format!("z9hG4bK{}", to.len()));
         assert_eq!(destinations(&world.input(ALICE, &forged), "BYE"), [""; 0], "{to}");
     }
-    // The other side's BYE comes from the trunk, and goes to Alice without any.
+    // The other side's BYE comes from the trunk and goes to Alice without credentials.
     let back = format!(
         "BYE sip:alice@{ALICE} SIP/2.0\r\nVia: SIP/2.0/UDP {CARRIER};branch=z9hG4bKback\r\nMax-Forwards: 70\r\n\
          Route: {route}\r\nFrom: <sip:bob@example.com>;tag=t\r\nTo: <sip:alice@example.com>;tag=a\r\n\
@@ -278,7 +278,7 @@ fn a_trunk_needs_no_password_and_others_do() {
 
 fn registering(place: NextHop) -> World {
     let mut world = World::new(|snapshot| snapshot.trunks = vec![trunk(Some(place))]);
-    // A shard speaks only when spoken to; its timer is due at once.
+    // A shard acts only on input; its timer is due at once.
     assert!(world.shard.poll_timeout().is_some());
     world.now = strowger_foundation::Timestamp::from_millis(2000);
     world
@@ -399,7 +399,7 @@ fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
     assert_eq!((again[0].header("Contact"), again[0].header("CSeq")), (first.header("Contact"), first.header("CSeq")));
     assert_ne!(again[0].header("Call-ID"), first.header("Call-ID"), "a registrar takes no CSeq twice of one Call-ID");
     world.respond(again[0], 200, "t", &grant(again[0]));
-    // Left, and taken up again: another registration.
+    // Removed and added again: a new registration.
     world.snapshot.trunks = Vec::new();
     let left = find(&world.give(Input::Config(Arc::new(world.snapshot.clone()))), "REGISTER");
     world.respond(&left, 200, "t", "");

@@ -1,4 +1,4 @@
-//! The transaction layer: the machines' data, their timers and what they send.
+//! The transaction layer: state of the transactions, their timers and their output.
 
 use std::collections::VecDeque;
 
@@ -15,33 +15,33 @@ use crate::timer_queues::{Side, TimerQueues};
 use crate::timing::Timing;
 use crate::unanswered_index::UnansweredIndex;
 
-/// The most server transactions of a layer.
+/// Largest number of server transactions in a layer.
 pub const MAX_SERVER: usize = 1 << 20;
-/// The most client transactions of a layer, reserved ones included.
+/// Largest number of client transactions in a layer, including reserved ones.
 pub const MAX_CLIENT: usize = 1 << 20;
-/// The most timers that one [`Transactions::handle_timeout`] serves; the rest are due at once.
+/// Largest number of timers handled by one [`Transactions::handle_timeout`]; the rest are due immediately.
 pub const MAX_TIMERS_PER_CALL: usize = 4096;
-/// The `user` of a transaction that tells nobody.
+/// The `user` of a transaction whose end nobody is notified of.
 pub const NO_USER: u32 = u32::MAX;
 
-/// There is no room for another transaction.
+/// The table has no room for another transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull;
 
-/// All transactions of one shard.
+/// All transactions of a shard.
 ///
-/// One mutation, then drain: after each `handle_*` (and what the user does in answer) take [`poll_event`](Self::poll_event)
-/// and [`poll_transmit`](Self::poll_transmit) to `None`.
+/// After each `handle_*` call, and the user's reaction to it, drain [`poll_event`](Self::poll_event) and
+/// [`poll_transmit`](Self::poll_transmit) until they return `None`.
 #[derive(Debug)]
 pub struct Transactions {
     pub(crate) timing: Timing,
     pub(crate) servers: Slots<Server>,
     pub(crate) response_cache: ResponseCache,
-    /// Server transactions by their keys, which are keyed hashes already.
+    /// Server transactions by key; the keys are keyed hashes already.
     pub(crate) index: HashTable<IndexEntry>,
     pub(crate) clients: Slots<ClientSlot>,
     pub(crate) outgoing: Slots<OutgoingRequest>,
-    /// Client transactions that nothing was heard of, by peer.
+    /// Client transactions without any response, by peer.
     pub(crate) unanswered: UnansweredIndex,
     pub(crate) timer_queues: TimerQueues,
     pub(crate) pool: BufPool,
@@ -52,7 +52,7 @@ pub struct Transactions {
 }
 
 impl Transactions {
-    /// An empty layer. `seed` keeps names of this layer apart from those that a process before it gave out.
+    /// Creates an empty layer. `seed` keeps its ids distinct from those of an earlier process.
     #[must_use]
     pub fn new(timing: Timing, seed: u64) -> Self {
         let [a, b, c, d, ..] = seed.to_le_bytes();
@@ -73,18 +73,18 @@ impl Transactions {
         }
     }
 
-    /// Changes the base values of timers that are armed from now on.
+    /// Changes the base values for timers armed from here on.
     pub fn set_timing(&mut self, timing: Timing) {
         self.timing = timing;
     }
 
-    /// The buffers: take what is handed to [`respond`](Self::respond), [`start_client`](Self::start_client) and
-    /// [`send_once`](Self::send_once) from here.
+    /// The buffer pool. Buffers for [`respond`](Self::respond), [`start_client`](Self::start_client) and
+    /// [`send_once`](Self::send_once) come from it.
     pub fn pool(&mut self) -> &mut BufPool {
         &mut self.pool
     }
 
-    /// Serves the timers that are due, at most [`MAX_TIMERS_PER_CALL`].
+    /// Handles expired timers, at most [`MAX_TIMERS_PER_CALL`].
     pub fn handle_timeout(&mut self, now: Timestamp) {
         let mut rest = MAX_TIMERS_PER_CALL;
         while rest > 0
@@ -96,7 +96,7 @@ impl Transactions {
                 Side::Client(index) => self.on_client_timer(now, index),
             }
         }
-        // A few at a time, each few foreseen.
+        // Works in small groups, each prefetched.
         let mut few = AHEAD;
         while rest > 0 && few == AHEAD {
             self.prefetch_wait_ends(now);
@@ -111,7 +111,7 @@ impl Transactions {
         }
     }
 
-    /// Ends the next last wait that is over; whether there was one.
+    /// Ends the next wait that is over. Returns whether there was one.
     fn end_wait(&mut self, now: Timestamp) -> bool {
         let Some(end) = self.timer_queues.poll_end(now) else { return false };
         match end.owner.side() {
@@ -121,23 +121,23 @@ impl Transactions {
         true
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is next wanted.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout) next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let next = [self.timer_queues.next_deadline(), self.response_cache.next_deadline()].into_iter().flatten().min();
         next.map(|at| Wakeup { at, reason: "transaction timer" })
     }
 
-    /// The next event for a user.
+    /// Returns the next event for a user.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next message to send, into `out`, whose contents are lost; where it goes is returned. A message that is sent
-    /// once is handed over with its buffer and `out`'s goes into the pool; a kept one is copied.
+    /// Moves the next message to send into `out`, replacing its contents, and returns its flow. A message that is
+    /// sent once is swapped with `out`, whose buffer goes to the pool; a stored message is copied.
     #[inline]
     pub fn poll_transmit(&mut self, out: &mut Buf) -> Option<Flow> {
-        // Each time that there is nothing more it is asked too.
+        // Fast path: also called when nothing is left to send.
         if self.outputs.is_empty() { None } else { self.transmit(out) }
     }
 
@@ -161,7 +161,7 @@ impl Transactions {
                     None => continue,
                 },
             };
-            // What was kept may be gone since the transmission was decided.
+            // The stored message may have been removed since the transmission was queued.
             if !kept.is_empty() {
                 out.clear();
                 out.extend_from_slice(kept);
@@ -170,33 +170,33 @@ impl Transactions {
         }
     }
 
-    /// Sends a message that belongs to no transaction, in the order of all others.
+    /// Sends a message outside of any transaction, in order with the others.
     pub fn send_once(&mut self, flow: Flow, message: Buf) {
         self.push_output(Output::Once { flow, buf: message });
     }
 
-    /// How many server transactions there are.
+    /// Number of server transactions.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.servers.len().saturating_add(self.response_cache.len())
     }
 
-    /// How many client transactions there are, reserved ones included.
+    /// Number of client transactions, including reserved ones.
     #[must_use]
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Counts since the start.
+    /// Counters since the start.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Checks everything that is always true of the layer, in time linear in its size; for tests and the simulator.
+    /// Checks the invariants of the layer in time linear in its size; for tests and the simulator.
     ///
     /// # Panics
-    /// Where something is not true.
+    /// If an invariant is violated.
     pub fn check_invariants(&self) {
         let timers = self.check_servers().saturating_add(self.check_clients());
         assert_eq!(self.timer_queues.armed(), timers, "every armed timer is a transaction's");
@@ -212,7 +212,7 @@ impl Transactions {
         self.generation
     }
 
-    // In its place at once: an output is large, and to be copied it would have to be waited for.
+    // Constructed in place: an output is large, and copying it would stall.
     #[inline(always)]
     pub(crate) fn push_output(&mut self, output: Output) {
         if self.outputs.len() < MAX_OUTPUTS {

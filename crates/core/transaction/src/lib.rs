@@ -1,7 +1,8 @@
-//! The four transaction machines of RFC 3261 §17, as RFC 6026 and RFC 4320 amend them, and the layer that runs them.
+//! The four transaction state machines of RFC 3261 §17, as amended by RFC 6026 and RFC 4320, and the layer that runs
+//! them.
 //!
-//! [`Transactions`] is what the proxy uses. Requests are matched by [`ServerKey`], responses by the [`ClientId`] in our
-//! branch. Transactions shrink as they go: what will not be sent again is given back to the pool at once.
+//! The proxy uses [`Transactions`]. Requests are matched by [`ServerKey`], responses by the [`ClientId`] in our
+//! branch. Transactions release memory early: a message that will not be resent returns to the pool at once.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

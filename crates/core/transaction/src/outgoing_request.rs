@@ -1,5 +1,5 @@
-//! What client transactions send, apart from what they are: most have had their answer and wait for what comes late, which
-//! takes little.
+//! Outgoing requests of client transactions, stored apart from the transactions: most have their response and only
+//! wait for retransmissions, which needs little memory.
 
 use core::net::{Ipv6Addr, SocketAddr};
 
@@ -11,21 +11,21 @@ use crate::id::ClientId;
 use crate::layer::Transactions;
 use crate::unanswered_index::{Links, NIL};
 
-/// What a client transaction sends, and where to; it has this until it is certain that it will send no more.
+/// The request of a client transaction and its flow; released when the transaction cannot send any more.
 #[derive(Debug)]
 pub(crate) struct OutgoingRequest {
-    /// Whose it is.
+    /// The transaction.
     pub(crate) client: ClientId,
     /// The request while it may be needed; after a failure the ACK.
     pub(crate) message: Buf,
     pub(crate) flow: Flow,
-    /// An INVITE's CANCEL.
+    /// The transaction of an INVITE's CANCEL.
     pub(crate) cancel: Option<ClientId>,
     pub(crate) links: Links,
 }
 
 impl Transactions {
-    /// What the transaction sends, while it may send something.
+    /// Returns the outgoing request of the transaction, if it still has one.
     pub(crate) fn outgoing(&self, id: ClientId) -> Option<&OutgoingRequest> {
         self.outgoing.get(self.client(id)?.outgoing)
     }
@@ -35,11 +35,11 @@ impl Transactions {
         self.outgoing.get_mut(index)
     }
 
-    /// The request of `id`, whose [`Sending`] is at `index`, is sent no more.
+    /// Releases the [`OutgoingRequest`] of `id` at `index`.
     pub(crate) fn release_outgoing(&mut self, id: ClientId, index: u32) {
         let Some(sending) = self.outgoing.get_mut(index) else { return };
         self.pool.recycle(core::mem::take(&mut sending.message));
-        // The answer to a CANCEL is found by what it cancels.
+        // The response to a CANCEL is found through the INVITE.
         if sending.cancel.is_none() {
             self.outgoing.remove(index);
             if let Some(client) = self.client_mut(id) {
@@ -48,7 +48,7 @@ impl Transactions {
         }
     }
 
-    /// Lists what was sent to `peer` and has not been answered.
+    /// Adds an unanswered request to the list of `peer`.
     pub(crate) fn link_unanswered(&mut self, index: u32, peer: SocketAddr) {
         let list = self.unanswered.list_of(peer);
         let next = self.unanswered.set_head(list, index);
@@ -74,7 +74,7 @@ impl Transactions {
         }
     }
 
-    /// Those of a list that were sent so, among the `scan` newest.
+    /// Returns the transactions in a list whose flow matches, among the `scan` newest.
     pub(crate) fn unanswered_of(
         &self,
         list: SocketAddr,
@@ -93,7 +93,7 @@ impl Transactions {
         failed
     }
 
-    /// How many transactions the lists by peer hold, each found where its flow says and linked both ways.
+    /// Counts the transactions in the lists; checks that each is in the list of its flow and linked both ways.
     pub(crate) fn count_listed(&self) -> usize {
         let mut listed = 0usize;
         for head in self.unanswered.heads() {
@@ -111,18 +111,19 @@ impl Transactions {
     }
 }
 
-/// Whether what was sent over `flow` may take another connection when that one is closed.
+/// Whether a request sent over `flow` may use another connection if that one closes.
 pub(crate) const fn may_reconnect(flow: &Flow) -> bool {
     flow.reopen && flow.connection.is_some()
 }
 
-/// The list that a transaction over `flow` stands in while it is unanswered: its connection's, which may lead to another
-/// port than the one that is connected to once it is closed, else its peer's.
+/// Returns the list for an unanswered transaction over `flow`: that of its connection if it has one, because
+/// `flow.peer`, which is connected to after a close, may have another port than the connection; otherwise that of the
+/// peer.
 pub(crate) fn list_of(flow: &Flow) -> SocketAddr {
     flow.connection.map_or(flow.peer, list_of_connection)
 }
 
-/// A connection's list, named so that it is no peer's.
+/// Returns the list of a connection, named by an address that no peer has.
 pub(crate) fn list_of_connection(connection: ConnId) -> SocketAddr {
     SocketAddr::from((Ipv6Addr::from(u128::from(connection.to_bits())), 0))
 }

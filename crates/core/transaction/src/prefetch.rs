@@ -1,6 +1,5 @@
-//! Memory that is about to be needed. Half a minute's transactions lie all over the memory, and each that is begun or forgotten is far from
-//! the one before: a processor that meets them one by one waits for each. What is looked at beforehand, several together, it waits for
-//! once. Nothing here changes anything.
+//! Prefetching of memory. The transactions of half a minute are spread over memory, so each one opened or removed is
+//! a cache miss. Touching several in advance overlaps their misses. Nothing here changes any state.
 
 use core::hint::black_box;
 
@@ -12,20 +11,21 @@ use crate::layer::Transactions;
 use crate::server::{hash_of, part_of};
 use crate::timer_queues::Side;
 
-/// So many are looked at together.
+/// Number of items prefetched together.
 pub(crate) const AHEAD: usize = 8;
-/// Places of the index that lie together in memory, half of what a processor fetches at once.
+/// Number of index entries in half a cache line.
 const NEIGHBOURS: usize = 4;
 
 impl Transactions {
-    /// [`find_server`](Self::find_server) will be asked for this one, and where there is none, [`open_server`](Self::open_server).
+    /// Prefetches for [`find_server`](Self::find_server) of this key and, if there is none, for
+    /// [`open_server`](Self::open_server).
     pub fn prefetch_server(&self, key: ServerKey) {
         self.prefetch_known(key);
-        // Where it is put is next to where it would be.
+        // A new entry goes next to where the key would be.
         let last = self.index.num_buckets().saturating_sub(1);
         let at = hash_of(part_of(key)) as usize & last;
         let near = (at..at.saturating_add(NEIGHBOURS)).find_map(|place| self.index.get_bucket(place & last));
-        // Its bytes, and not only where they are.
+        // Reads the bytes, not only their address.
         black_box(near.map(|place| place.key_part));
     }
 
@@ -34,14 +34,14 @@ impl Transactions {
         black_box(self.index.find(hash_of(key_part), |place| place.key_part == key_part));
     }
 
-    /// A request that is not INVITE will be answered for good.
+    /// Prefetches for the final response to a non-INVITE request.
     pub fn prefetch_cached_response(&self) {
         self.response_cache.prefetch();
     }
 
-    /// The next last waits that are over will be ended.
+    /// Prefetches the transactions whose last waits end next.
     pub(crate) fn prefetch_wait_ends(&self, now: Timestamp) {
-        // To foresee one is to look for it twice.
+        // Prefetching a single one would only do the lookup twice.
         if self.timer_queues.due(now).nth(1).is_none() {
             return;
         }
@@ -57,7 +57,7 @@ impl Transactions {
         keys.into_iter().for_each(|key| self.prefetch_known(key));
     }
 
-    /// The next answers whose time is over will be forgotten.
+    /// Prefetches for the removal of the next expired responses.
     pub(crate) fn prefetch_expired_responses(&self, now: Timestamp) {
         if self.response_cache.due(now).nth(1).is_none() {
             return;

@@ -1,9 +1,10 @@
-//! Requests that were answered for good and have nobody to tell of their end: what is left of their transactions is to send the
-//! answer again when the request comes again (RFC 3261 §17.2.2, Timer J). All of them are kept for the same time, so they stand in
-//! the order of their ends, answers and all, side by side in memory: what is written, and what is forgotten, are neighbours.
+//! Requests that have a final response and whose user need not be notified of their end. The only remaining task of
+//! such a transaction is to resend the response to a retransmitted request (RFC 3261 §17.2.2, Timer J). All entries
+//! have the same lifetime, so they and their responses are stored contiguously in order of expiry: insertion and
+//! expiry each touch adjacent memory.
 //!
-//! Of an answer of our own little is kept, for the request that comes again says the rest: what it copies, and where it goes. Of one
-//! that another element gave all is kept, behind the flow that it went by.
+//! Of the server's own response only a part is stored: the retransmitted request supplies what was copied from it and
+//! where the response goes. A response of another element is stored whole, after its flow.
 
 use core::hint::black_box;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -16,80 +17,80 @@ use crate::key::{RequestFingerprint, ServerKey};
 use crate::layer::MAX_SERVER;
 use crate::timer_queues::tick_of;
 
-/// Answers in one piece at most, a power of two.
+/// Maximum number of entries of a chunk, a power of two.
 const CHUNK: u32 = 128;
-/// Room for the answers of a piece, in bytes, but for a single one that is longer.
+/// Minimum capacity of a chunk for response bytes. A single longer response gets its own size.
 const LEAST_ROOM: usize = 16 * CHUNK as usize;
 const MOST_ROOM: usize = 512 * CHUNK as usize;
-/// The most that a piece keeps to be used again.
+/// Maximum capacity that a chunk may keep for reuse, in bytes.
 const MOST_SPARE: usize = 2 * MOST_ROOM;
-/// How many pieces can be told apart.
+/// Number of distinct chunk numbers.
 const NUMBERS: u32 = ResponseCache::MARK / CHUNK;
 const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
 
 const _: () = assert!(2 * size_of::<CacheEntry>() == CACHE_LINE, "the next two are seen at once");
 
-/// An answer, but for its bytes.
+/// An entry, without its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheEntry {
     pub(crate) key: ServerKey,
-    /// Until when it is kept.
+    /// When the entry expires.
     until: Timestamp,
-    /// Where its bytes end in those of the piece.
+    /// End of its bytes in those of the chunk.
     end: u32,
-    /// Of an answer of our own, what it answers.
+    /// Fingerprint of the request; set for the server's own responses only.
     request: Option<RequestFingerprint>,
 }
 
-/// An answer that is to be kept.
+/// A response to store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NewResponse<'a> {
-    /// One of our own, to this request: what that does not say, in its two parts.
+    /// The server's own: the request's fingerprint and the two parts that the request does not determine.
     Own(RequestFingerprint, [&'a [u8]; 2]),
-    /// One that another element gave: where it went, and all of it.
+    /// Another element's: its flow and the whole response.
     Whole(&'a Flow, &'a [u8]),
 }
 
-/// What is kept of an answer.
+/// What is stored of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedResponse<'a> {
-    /// Of one of our own.
+    /// Of the server's own: the request's fingerprint and the stored parts.
     Own(RequestFingerprint, &'a [u8]),
-    /// Of another.
+    /// Another element's: its flow and the whole response.
     Whole(Flow, &'a [u8]),
 }
 
-/// Answers that may be asked for again.
+/// Final responses for retransmitted requests.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCache {
-    /// None is empty.
+    /// The chunks; none is empty.
     chunks: VecDeque<Chunk>,
-    /// Which of all pieces that there ever were the first one is; it starts over after [`NUMBERS`].
+    /// Number of the first chunk. Chunks are numbered consecutively, modulo [`NUMBERS`].
     first: u32,
-    /// Those of the first piece that are forgotten.
+    /// Number of expired entries in the first chunk.
     forgotten: u32,
     len: usize,
-    /// An empty piece, to be the next one.
+    /// An empty chunk for reuse.
     spare: Chunk,
-    /// How long answers were in the last piece that was filled, in bytes.
+    /// Average length of the responses in the last full chunk, in bytes.
     usual: usize,
     latest: Timestamp,
 }
 
 #[derive(Debug, Default)]
 struct Chunk {
-    /// As long as there is room, as `bytes` are, so that what will be written can be looked at before.
+    /// Allocated and initialized in full, like `bytes`, so that memory can be prefetched before it is written.
     answers: Vec<CacheEntry>,
-    /// How many of these there are.
+    /// Number of entries.
     count: usize,
     bytes: Vec<u8>,
 }
 
 impl ResponseCache {
-    /// Set in all places here, and in none of an open transaction.
+    /// Bit set in the position of each entry, and in that of no open transaction.
     const MARK: u32 = 1 << 31;
 
-    /// Whether a place is one of an answer.
+    /// Whether a position is that of a cached response.
     pub(crate) const fn is_place(place: u32) -> bool {
         place & Self::MARK != 0
     }
@@ -98,8 +99,8 @@ impl ResponseCache {
         self.len
     }
 
-    /// Keeps an answer until the tick of `until` is over, and says at which place; `None` where others end later, as after a
-    /// change of the base values.
+    /// Stores a response until the tick of `until` has passed and returns its position. Returns `None` if an existing
+    /// entry expires later, as after a change of the base timer values.
     pub(crate) fn insert(&mut self, key: ServerKey, until: Timestamp, given: NewResponse<'_>) -> Option<u32> {
         let written;
         let (request, [first, second]) = match given {
@@ -125,7 +126,7 @@ impl ResponseCache {
         let end = start.saturating_add(length);
         if chunk.bytes.len() < end {
             debug_assert!(chunk.count == 0, "what is kept is not moved");
-            // Exactly, where a single answer is longer than the room.
+            // Allocates exactly for a single response that exceeds the usual size.
             chunk.bytes = vec![0; end];
         }
         let (to_first, to_second) = chunk.bytes.get_mut(start..end)?.split_at_mut_checked(first.len())?;
@@ -142,7 +143,7 @@ impl ResponseCache {
     }
 
     fn begin_chunk(&mut self) {
-        // Answers are alike: as much room as they took in the piece before, and a little more.
+        // Responses are alike, so reserve what the previous chunk used and a little more.
         if let Some(last) = self.chunks.back() {
             self.usual = last.filled() / last.count.max(1);
         }
@@ -154,7 +155,7 @@ impl ResponseCache {
         self.chunks.push_back(Chunk { answers, count: 0, bytes });
     }
 
-    /// What is kept of the answer at `place`.
+    /// Returns what is stored of the response at `place`.
     pub(crate) fn response_at(&self, place: u32) -> Option<CachedResponse<'_>> {
         let (answer, bytes) = self.get(place)?;
         Some(match answer.request {
@@ -167,7 +168,7 @@ impl ResponseCache {
         })
     }
 
-    /// The answer at `place`, with its bytes.
+    /// Returns the entry at `place` with its bytes.
     pub(crate) fn get(&self, place: u32) -> Option<(&CacheEntry, &[u8])> {
         let (number, within) = ((place & !Self::MARK) / CHUNK, place % CHUNK);
         let chunk = number.wrapping_sub(self.first) % NUMBERS;
@@ -181,30 +182,30 @@ impl ResponseCache {
         Some((answer, bytes.get(start..answer.end as usize)?))
     }
 
-    /// When there is next one to be forgotten.
+    /// Returns when the next entry expires.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         self.front().map(|answer| answer.until)
     }
 
-    /// The memory of the next answer, which will be written, is looked at.
+    /// Prefetches the memory that the next response will be written to.
     pub(crate) fn prefetch(&self) {
         let Some(chunk) = self.chunks.back() else { return };
         let answers = chunk.answers.get(chunk.count..).unwrap_or_default();
         black_box(answers.iter().take(2).fold(0, |seen, answer| seen ^ answer.end));
-        // Answers are short; where one was huge the next ones need not be.
+        // Responses are short; one huge response does not predict the next.
         let usual = self.usual.min(MOST_ROOM / CHUNK as usize);
         let room = chunk.bytes.get(chunk.filled()..).unwrap_or_default();
         prefetch(room, usual);
     }
 
-    /// The next answers whose time is over, perhaps not all of them.
+    /// Returns the next expired entries, possibly not all of them.
     pub(crate) fn due(&self, now: Timestamp) -> impl Iterator<Item = &CacheEntry> {
         let rest =
             self.chunks.front().and_then(|chunk| chunk.kept().get(self.forgotten as usize..)).unwrap_or_default();
         rest.iter().take_while(move |answer| answer.until <= now)
     }
 
-    /// Forgets the next answer whose time is over; where it was, and its key.
+    /// Removes the next expired entry and returns its position and key.
     pub(crate) fn pop_expired(&mut self, now: Timestamp) -> Option<(u32, ServerKey)> {
         let chunk = self.chunks.front()?;
         let key = self.front().filter(|answer| answer.until <= now)?.key;
@@ -224,7 +225,7 @@ impl ResponseCache {
         self.chunks.front()?.kept().get(self.forgotten as usize)
     }
 
-    /// All places with their answers.
+    /// Returns all entries with their positions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &CacheEntry)> {
         let places = (0..to_u32(self.chunks.len())).flat_map(|chunk| {
             let number = self.first.wrapping_add(chunk) % NUMBERS;
@@ -236,12 +237,12 @@ impl ResponseCache {
 
 impl Chunk {
     fn has_room(&self, length: usize) -> bool {
-        // Never more than there is room for: it would be copied to where there is.
+        // Never exceeds the capacity: growing would copy everything.
         let fits = self.filled().saturating_add(length) <= self.bytes.len();
         self.count == 0 || (fits && self.count < CHUNK as usize)
     }
 
-    /// To be used again, where it has not grown.
+    /// Empties the chunk for reuse, if it has not grown.
     fn emptied(mut self) -> Self {
         if self.bytes.len() > MOST_SPARE {
             return Self::default();
@@ -254,13 +255,13 @@ impl Chunk {
         self.answers.get(..self.count).unwrap_or_default()
     }
 
-    /// Where the last answer ends.
+    /// End of the last response.
     fn filled(&self) -> usize {
         self.kept().last().map_or(0, |answer| answer.end as usize)
     }
 }
 
-/// Where an answer went, before its text: the address, and then the rest. Only what goes by datagrams is ever sent again.
+/// The flow of a response, stored before its text: the address, then the rest. Only datagrams are ever resent.
 type FlowBytes = [[u8; 16]; 2];
 
 fn to_bytes(flow: &Flow) -> FlowBytes {
@@ -285,7 +286,7 @@ fn to_flow([ip, [a, b, c, d, e, f, g, h, i, j, k, l, is_v4, ..]]: FlowBytes) -> 
     Flow::new(ListenerId(listener), Transport::Udp, peer)
 }
 
-/// There are not as many: the layer bounds them.
+/// Cannot overflow: the layer limits the number of entries.
 fn to_u32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -315,7 +316,7 @@ mod tests {
 
     fn keep(answered: &mut ResponseCache, number: u32, until: Timestamp) -> Option<u32> {
         let flow = flow(number.to_le_bytes()[0].into());
-        // Both kinds, side by side.
+        // Mix both kinds.
         if number.is_multiple_of(3) {
             answered.insert(key(number), until, NewResponse::Whole(&flow, &bytes(number)))
         } else {

@@ -1,6 +1,7 @@
-//! What transactions wait for: a timer wheel for what may be changed or taken back, and queues for the last wait of each, when
-//! nothing is left to do but to take what comes late. Most wait so, and each such wait is as long as all others of its kind: what
-//! began first ends first, and for a fraction of what the wheel would do.
+//! Timers of transactions. A timer wheel holds those that may be changed or cancelled. Queues hold the last wait of
+//! each transaction, in which it only absorbs retransmissions. Most transactions are in their last wait, and all
+//! waits of a kind have the same duration, so they end in the order in which they began: a queue costs a fraction of
+//! the wheel.
 
 use std::collections::VecDeque;
 
@@ -10,31 +11,32 @@ use strowger_foundation::{TimerId, TimerWheel, Timestamp};
 use crate::id::{ClientId, ServerId};
 use crate::layer::{MAX_CLIENT, MAX_SERVER};
 
-/// Ends in one piece of a queue.
+/// Number of entries in a chunk of a queue.
 const CHUNK: usize = 256;
 /// [`TICK`] in nanoseconds.
 const TICK_NANOS: u64 = 1_000_000;
 const _: () = assert!(TICK.as_nanos() == TICK_NANOS as u128);
 
-/// The slot of the transaction that a timer is for, which does for its name: who ends takes its timer of the wheel with it.
+/// The slot of a timer's transaction. It suffices as an id, because a transaction that ends cancels its timer in the
+/// wheel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timer(u32);
 
-/// Where that slot is.
+/// The table of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Side {
     Server(u32),
     Client(u32),
 }
 
-/// A transaction that waits. Who ends leaves its end in the queue, so there it needs its whole name.
+/// A waiting transaction. A transaction that ends leaves its entry in the queue, so the entry has the full id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimerOwner {
     timer: Timer,
     pub(crate) generation: u32,
 }
 
-/// How long a last wait is.
+/// Duration of a last wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitDuration {
     /// 64·T1: Timers D, J, L and M.
@@ -43,14 +45,14 @@ pub(crate) enum WaitDuration {
     T4,
 }
 
-/// When a last wait is over.
+/// The end of a last wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitEnd {
     pub(crate) at: Timestamp,
     pub(crate) owner: TimerOwner,
 }
 
-/// All waits of a layer.
+/// All timers of a layer.
 #[derive(Debug)]
 pub(crate) struct TimerQueues {
     wheel: TimerWheel<Timer>,
@@ -58,13 +60,13 @@ pub(crate) struct TimerQueues {
     t4s: Queue,
 }
 
-/// When the tick of a moment is over.
+/// Returns the end of the tick that contains `at`.
 pub(crate) const fn tick_of(at: Timestamp) -> Timestamp {
     Timestamp::from_nanos(at.as_nanos().div_ceil(TICK_NANOS).saturating_mul(TICK_NANOS))
 }
 
 impl Timer {
-    /// Set in those of client transactions.
+    /// Bit set for client transactions.
     const CLIENT: u32 = 1 << 31;
 
     pub(crate) const fn side(self) -> Side {
@@ -94,7 +96,7 @@ impl TimerQueues {
         Self { wheel: TimerWheel::new(), timeouts: Queue::default(), t4s: Queue::default() }
     }
 
-    /// Arms a timer of the wheel.
+    /// Arms a timer in the wheel.
     pub(crate) fn arm(&mut self, at: Timestamp, owner: TimerOwner) -> TimerId {
         self.wheel.insert(at, owner.timer)
     }
@@ -103,8 +105,8 @@ impl TimerQueues {
         self.wheel.cancel(timer);
     }
 
-    /// Begins a last wait, which is over with the tick of `at`, as a timer of the wheel would be; `false` where others that are
-    /// as long end later, as after a change of the base values: then it is the wheel's.
+    /// Starts a last wait that ends with the tick of `at`, like a timer in the wheel. Returns `false` if an earlier
+    /// wait of this duration ends later, as after a change of the base values; the wait then belongs in the wheel.
     pub(crate) fn enqueue(&mut self, length: WaitDuration, at: Timestamp, owner: TimerOwner) -> bool {
         let queue = match length {
             WaitDuration::Timeout => &mut self.timeouts,
@@ -113,47 +115,47 @@ impl TimerQueues {
         queue.push(WaitEnd { at: tick_of(at), owner })
     }
 
-    /// The next timer of the wheel that is due.
+    /// Returns the next expired timer of the wheel.
     pub(crate) fn poll_timer(&mut self, now: Timestamp) -> Option<Timer> {
         self.wheel.poll_expired(now)
     }
 
-    /// The next last wait that is over, perhaps of a transaction that has ended before.
+    /// Returns the next ended wait; its transaction may have ended already.
     pub(crate) fn poll_end(&mut self, now: Timestamp) -> Option<WaitEnd> {
         self.timeouts.poll(now).or_else(|| self.t4s.poll(now))
     }
 
-    /// The next last waits that are over, perhaps not all of them.
+    /// Returns the next ended waits, possibly not all of them.
     pub(crate) fn due(&self, now: Timestamp) -> impl Iterator<Item = &WaitEnd> {
         self.timeouts.due(now).chain(self.t4s.due(now))
     }
 
-    /// When there is next something due.
+    /// Returns the next deadline.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let ends = [self.timeouts.front(), self.t4s.front()].into_iter().flatten().map(|end| end.at);
         ends.chain(self.wheel.next_deadline()).min()
     }
 
-    /// Timers of the wheel.
+    /// Number of timers in the wheel.
     pub(crate) fn armed(&self) -> usize {
         self.wheel.len()
     }
 
-    /// Ends in the queues.
+    /// Number of entries in the queues.
     pub(crate) fn waiting(&self) -> usize {
         self.timeouts.len().saturating_add(self.t4s.len())
     }
 }
 
-/// Ends in their order, in pieces: it grows without copying, and gives its memory back. There are as many as transactions that
-/// wait, and a few that nobody waits for any more: those of a CANCEL that has gone with its INVITE stay for T4 at most.
+/// Ends of waits in order, stored in chunks: growing does not copy, and memory is released. There is one entry per
+/// waiting transaction, plus a few stale ones: that of a CANCEL that ended with its INVITE stays for at most T4.
 #[derive(Debug, Default)]
 struct Queue {
-    /// All but the last are full.
+    /// The chunks; all but the last are full.
     chunks: VecDeque<Vec<WaitEnd>>,
-    /// Those of the first piece that are taken.
+    /// Number of entries removed from the first chunk.
     taken: usize,
-    /// An empty piece, to be the next one.
+    /// An empty chunk for reuse.
     spare: Vec<WaitEnd>,
     latest: Timestamp,
 }
@@ -179,7 +181,7 @@ impl Queue {
         self.chunks.front()?.get(self.taken)
     }
 
-    /// Of the first piece.
+    /// Returns the ended waits of the first chunk.
     fn due(&self, now: Timestamp) -> impl Iterator<Item = &WaitEnd> {
         let rest = self.chunks.front().and_then(|chunk| chunk.get(self.taken..)).unwrap_or_default();
         rest.iter().take_while(move |end| end.at <= now)

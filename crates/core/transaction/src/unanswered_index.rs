@@ -1,5 +1,5 @@
-//! Client transactions that nothing was heard of, by the peer they went to: lists in a fixed number of buckets, linked
-//! through what they send, so that an ICMP hint finds its transactions without a look at all others.
+//! Index of client transactions without any response, by peer. The lists hang in a fixed number of buckets and are
+//! linked through the outgoing requests, so that an ICMP error finds its transactions without a full scan.
 
 use core::hash::BuildHasher as _;
 use core::net::SocketAddr;
@@ -7,10 +7,10 @@ use core::net::SocketAddr;
 use strowger_foundation::map::{SeededState, seeded};
 
 pub(crate) const NIL: u32 = u32::MAX;
-/// A power of two.
+/// Number of buckets, a power of two.
 const BUCKETS: usize = 1024;
 
-/// The neighbours of what a transaction sends, in its bucket.
+/// Links to the neighbours of an outgoing request in its bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
     pub(crate) prev: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Links {
     pub(crate) list: PeerList,
 }
 
-/// One of the lists; several peers may share it.
+/// Number of a list; several peers may share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerList(u16);
 
@@ -42,7 +42,7 @@ impl UnansweredIndex {
         self.heads.get(usize::from(list.0)).copied().unwrap_or(NIL)
     }
 
-    /// Makes `index` the head of a list; the one before it is returned.
+    /// Makes `index` the head of a list and returns the previous head.
     pub(crate) fn set_head(&mut self, list: PeerList, index: u32) -> u32 {
         self.heads.get_mut(usize::from(list.0)).map_or(NIL, |head| core::mem::replace(head, index))
     }
@@ -51,7 +51,7 @@ impl UnansweredIndex {
         self.heads.iter().copied().filter(|head| *head != NIL)
     }
 
-    /// The list of a peer.
+    /// Returns the list of a peer.
     pub(crate) fn list_of(&self, peer: SocketAddr) -> PeerList {
         PeerList(u16::try_from(self.hasher.hash_one(peer) & (BUCKETS as u64 - 1)).unwrap_or(0))
     }

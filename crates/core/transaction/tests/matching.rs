@@ -1,14 +1,14 @@
-//! Which transaction a request belongs to (RFC 3261 §17.2.3, §9.2).
+//! Matching of requests to transactions (RFC 3261 §17.2.3, §9.2).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::{Head, Kind as PeekKind, Peek, ResponseBuilder, Status};
-use strowger_transaction::{Kind, NO_USER, RequestFingerprint, ServerKey, Timing, Transactions};
+use strowger_transaction::{AckVerdict, Kind, NO_USER, RequestFingerprint, ServerKey, Timing, Transactions};
 
 const INVITE: &str = "INVITE sip:bob@b SIP/2.0\r\nVia: SIP/2.0/UDP a.example;branch=z9hG4bK77\r\n\
     From: <sip:alice@a>;tag=1\r\nTo: <sip:bob@b>\r\nCall-ID: c1\r\nCSeq: 7 INVITE\r\n\r\n";
 
-/// The key as it is found before the message is parsed.
+/// The key as computed before the message is parsed.
 fn key(text: &str) -> ServerKey {
     let peek = Peek::read(text.as_bytes()).expect("has a head");
     let PeekKind::Request(method) = peek.kind else { panic!("a request") };
@@ -72,6 +72,20 @@ fn an_old_senders_ack_must_have_the_responses_to_tag() {
     assert!(matches(&layer, "sip:bob@b>;tag=2"));
     assert!(!matches(&layer, "sip:bob@b>;tag=3"));
     assert!(!matches(&layer, "sip:bob@b>"));
+}
+
+//= rfc6026#7.1:old-ack
+#[test]
+fn an_old_senders_ack_to_a_success_is_the_users() {
+    let invite = INVITE.replace("z9hG4bK", "");
+    let mut layer = Transactions::new(Timing::default(), 1);
+    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
+    let id = layer.open_server(Timestamp::ZERO, key(&invite), Kind::Invite, flow, NO_USER).expect("room");
+    layer.respond(Timestamp::ZERO, id, Status::OK, "SIP/2.0 200 OK\r\nTo: <sip:bob@b>;tag=2\r\n\r\n".into());
+    let ack = invite.replace("INVITE", "ACK").replace("sip:bob@b>", "sip:bob@b>;tag=2");
+    assert_eq!(layer.find_server(key(&ack)), Some(id));
+    assert!(layer.ack_matches(id, &Head::scan(ack.as_bytes()).expect("valid")));
+    assert_eq!(layer.handle_ack(Timestamp::ZERO, id), AckVerdict::PassOn);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Trunks: the server as the customer of a carrier. It registers there ([`Registration`]), proves who it is when a request
-//! is challenged ([`answer_challenge`]), and writes numbers as the carrier wants them ([`Rewrite`]).
+//! Trunks: the server as the customer of a carrier. It registers there ([`Registration`]), answers challenges
+//! ([`answer_challenge`]), and rewrites numbers for the carrier ([`NumberRewrite`]).
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

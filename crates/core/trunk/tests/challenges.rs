@@ -1,4 +1,4 @@
-//! Answers to challenges, as a server judges them.
+//! Answers to challenges, checked by a server's authenticator.
 
 use std::sync::Arc;
 
@@ -47,6 +47,9 @@ fn answer(trunk: &Trunk, headers: &str, answered: u8) -> Option<String> {
     answered.then_some(lines)
 }
 
+//= rfc7616#3.7:first
+//= rfc7616#3.8:answered
+//= rfc7616#5.6:strongest
 #[test]
 fn a_server_accepts_the_answer_to_its_strongest_challenge() {
     let sets = [
@@ -97,6 +100,7 @@ fn the_body_is_covered_where_nothing_else_is_offered() {
     assert!(!lines.expect("an answer, as in RFC 2069").contains("qop"));
 }
 
+//= rfc7616#3.3:refused
 #[test]
 fn credentials_that_were_refused_are_not_sent_again() {
     let challenge = "Proxy-Authenticate: Digest realm=\"c\", nonce=\"n\", qop=\"auth\"\r\n";
@@ -107,6 +111,7 @@ fn credentials_that_were_refused_are_not_sent_again() {
     assert_eq!(answer(&trunk("hush"), &stale, MAX_ANSWERS), None);
 }
 
+//= rfc7616#3.3:unknown-algorithm
 #[test]
 fn what_cannot_be_answered() {
     for headers in [
@@ -122,6 +127,15 @@ fn what_cannot_be_answered() {
     }
     let nobody = Trunk { credentials: None, ..trunk("hush") };
     assert_eq!(answer(&nobody, "WWW-Authenticate: Digest realm=\"c\", nonce=\"n\"\r\n", 0), None);
+}
+
+//= rfc7616#3.3:unknown-algorithm
+#[test]
+fn an_algorithm_that_is_not_known_is_passed_over() {
+    let both = "WWW-Authenticate: Digest realm=\"c\", nonce=\"1\", algorithm=SHA-1\r\n\
+        WWW-Authenticate: Digest realm=\"c\", nonce=\"2\", algorithm=MD5\r\n";
+    let lines = answer(&trunk("hush"), both, 0).expect("an answer");
+    assert!(lines.contains("nonce=\"2\"") && lines.lines().count() == 1, "{lines}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What every engine has to know of this member, and the bounds that all of them keep.
+//! Member context and limits common to all engines.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -10,28 +10,29 @@ use strowger_registrar::{Locations, MemberId};
 
 use crate::{Clock, ClusterConfig, EngineAddress, EngineConfig};
 
-/// An engine that is silent for so long is given up.
+/// Timeout of a request to an engine.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same for a part of the whole state.
+/// Timeout of a page of the whole state.
 pub(crate) const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long it is asked for something new, and how often where it cannot wait by itself.
+/// How long a follow request waits for new entries, and the polling interval for an engine that cannot wait itself.
 pub(crate) const FOLLOW_FOR: Duration = Duration::from_millis(1_000);
 pub(crate) const FOLLOW_EVERY: Duration = Duration::from_millis(20);
-/// Entries that a log keeps at least, and after how many it is cut where that is not done with each.
+/// Minimum number of entries kept in a log, and the truncation interval in entries for engines that do not truncate
+/// at each append.
 pub(crate) const LOG_ENTRIES: u32 = 20_000;
 pub(crate) const CUT_EVERY: u64 = 1_000;
-/// Entries that are read at once, of each log.
+/// Maximum number of entries read at once from each log.
 pub(crate) const READ_ENTRIES: u32 = 256;
-/// Changes that are read at once from a database.
+/// Maximum number of changes read at once from a database.
 pub(crate) const READ_CHANGES: u32 = 5_000;
 
-/// This member, as it writes to an engine.
+/// This member as engines see it.
 pub(crate) struct EngineContext {
     pub(crate) name: String,
     pub(crate) member: MemberId,
     pub(crate) address: SocketAddr,
     pub(crate) key: String,
-    /// When the process began, in milliseconds since 1970.
+    /// Process start, in ms since 1970.
     pub(crate) incarnation: u64,
     pub(crate) engines: Vec<EngineAddress>,
     pub(crate) replicas: u8,
@@ -43,7 +44,7 @@ pub(crate) struct EngineContext {
 }
 
 impl EngineContext {
-    /// `incarnation` is the time at which the process began, in milliseconds since 1970.
+    /// Creates the context. `incarnation` is the process start, in ms since 1970.
     pub(crate) fn new(config: &ClusterConfig, engine: &EngineConfig, incarnation: u64) -> Self {
         Self {
             name: engine.name.clone(),
@@ -61,36 +62,36 @@ impl EngineContext {
         }
     }
 
-    /// The number of the next sign of life.
+    /// Returns the number of the next heartbeat.
     pub(crate) fn next_heartbeat(&self) -> u64 {
         self.heartbeats.set(self.heartbeats.get() + 1);
         self.heartbeats.get()
     }
 
-    /// Which connections are good: those that were made in this epoch. They lead to one engine.
+    /// Returns the epoch of valid connections. All connections of an epoch lead to one engine.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.get()
     }
 
-    /// Gives up all connections of an epoch in which one failed: another engine may be the one to be written to, and what is read has to come
-    /// from there too.
+    /// Invalidates all connections of an epoch after one has failed: another engine may be writable, and reads must
+    /// use it too.
     pub(crate) fn invalidate(&self, epoch: u64) {
         if self.epoch.get() == epoch {
             self.epoch.set(epoch + 1);
         }
     }
 
-    /// The store time in milliseconds.
+    /// Returns the store time in ms.
     pub(crate) fn store_ms(&self) -> u64 {
         self.locations.store_ms((self.now)())
     }
 
-    /// All engines, for people.
+    /// Returns the names of all engines, for messages.
     pub(crate) fn engines(&self) -> String {
         self.engines.iter().map(|engine| engine.authority.clone()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Why nothing is appended to a log that ends elsewhere.
+    /// Returns the error message for an append to a log that ends elsewhere.
     pub(crate) fn log_mismatch(&self, end: Position, after: Position) -> String {
         let number = self.member.get();
         let at = |position: Position| format!("{}-{}", position.incarnation, position.number);

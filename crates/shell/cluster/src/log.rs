@@ -1,4 +1,4 @@
-//! What the operator is told of the members.
+//! Log messages about the members.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use strowger_foundation::Timestamp;
 use strowger_members::Status;
 use strowger_registrar::MemberId;
 
-/// What was told.
+/// What was logged last.
 #[derive(Debug, Default)]
 pub(crate) struct StatusLog {
     failure_since: Option<Timestamp>,
@@ -15,7 +15,7 @@ pub(crate) struct StatusLog {
 }
 
 impl StatusLog {
-    /// Tells what is new.
+    /// Logs what has changed.
     pub(crate) fn report(&mut self, now: Timestamp, status: &Status) {
         match (self.failure_since, &status.failure) {
             (None, Some(why)) => tracing::error!("cluster: registrations are not shared: {why}"),
@@ -29,7 +29,7 @@ impl StatusLog {
         if self.conflict != status.conflict {
             match &status.conflict {
                 Some(why) => tracing::error!("cluster: {why}"),
-                None => tracing::info!("cluster: the members' configurations fit again"),
+                None => tracing::info!("cluster: the members' configurations agree again"),
             }
             self.conflict.clone_from(&status.conflict);
         }
@@ -39,7 +39,7 @@ impl StatusLog {
             let address = address.unwrap_or_default();
             match (was_alive, other.is_alive) {
                 (false, true) => tracing::info!("cluster: member {member} is alive, at {address}"),
-                (true, false) => tracing::warn!("cluster: member {member} at {address} gives no sign of life"),
+                (true, false) => tracing::warn!("cluster: member {member} at {address} sends no heartbeat"),
                 _ => {}
             }
         }

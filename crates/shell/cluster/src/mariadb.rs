@@ -1,7 +1,8 @@
 //! MariaDB and MySQL.
 //!
-//! The tables are those of PostgreSQL. Each row belongs to one member, and only that one writes it. So members may use different servers that
-//! replicate one another, two ways, in a circle or by Galera: no row is written in two places.
+//! The tables are those of PostgreSQL. Each row belongs to one member, and only that member writes it. Members may
+//! therefore use different servers that replicate each other: two-way, in a circle or with Galera. No row is written
+//! on two servers.
 
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use crate::context::{
 };
 use crate::engine::{Engine, EngineError, is_connection_lost};
 
-/// Changes that are written by one statement at most: a power of two.
+/// Maximum number of changes written by one statement; a power of two.
 const WRITE_CHANGES: usize = 512;
 
 const TABLES: [&str; 3] = [
@@ -34,7 +35,7 @@ const TABLES: [&str; 3] = [
         beat BIGINT UNSIGNED NOT NULL, address VARCHAR(64) CHARACTER SET ascii NOT NULL,
         `key` VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
 ];
-/// Whether the table is there that is made last.
+/// Checks that the table exists that is created last.
 const CHECK_TABLES: &str = "SELECT 1 FROM strowger_members LIMIT 0";
 const NO_SUCH_TABLE: u16 = 1_146;
 const MEMBERS: &str = "SELECT DISTINCT member FROM strowger_log WHERE cluster = ?";
@@ -58,20 +59,20 @@ const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = ? AND member 
 const HEARTBEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?, ?, ?)";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, `key` FROM strowger_members WHERE cluster = ?";
 
-/// A connection, where there is one.
+/// A connection, if established.
 type ConnectionSlot = Mutex<Option<Connection>>;
 
-/// A connection, to which engine, and the epoch in which it was made.
+/// A connection with its engine and epoch.
 struct Connection {
     connection: Conn,
     engine: String,
     epoch: u64,
 }
 
-/// One MariaDB of several that stand in for one another.
+/// A MariaDB engine: one of several servers that replace each other.
 pub(crate) struct MariaDb {
     own: EngineContext,
-    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
+    /// Connections for following logs, for transactions, for the whole state, and for everything else.
     follows: ConnectionSlot,
     appends: ConnectionSlot,
     reads: ConnectionSlot,
@@ -239,7 +240,7 @@ impl Engine for MariaDb {
     async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         let slot = self.connection(self.slot_for(request)).await?;
         let epoch = slot.as_ref().map_or(0, |connected| connected.epoch);
-        // The whole state takes as long as it takes; each part of it has its own time.
+        // Reading the whole state has no limit as a whole; each page has its own timeout.
         let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { ENGINE_TIMEOUT };
         let reply = tokio::time::timeout(patience, self.execute_on(slot, request, show)).await.unwrap_or_else(|_| {
             Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
@@ -251,8 +252,8 @@ impl Engine for MariaDb {
     }
 }
 
-/// Parts that have a power of two each. So there are few statements, and the connection has them prepared: to prepare one takes longer than to
-/// carry it out.
+/// Splits into chunks with power-of-two lengths. This keeps the number of different statements small and the
+/// connection keeps them prepared: preparing one takes longer than executing it.
 fn power_of_two_chunks<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let size = 1 << rest.len().checked_ilog2()?;
@@ -262,11 +263,11 @@ fn power_of_two_chunks<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// Connects to the first of several that can be written to, and says which one that is.
+/// Connects to the first writable engine and returns its name too.
 pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<(Conn, String), EngineError> {
     let mut why = Vec::new();
     for engine in engines {
-        // One that stands still takes connections, and says nothing.
+        // A hung server accepts connections but does not answer.
         let connecting = tokio::time::timeout(ENGINE_TIMEOUT, connect(engine)).await;
         match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(connection) => return Ok((connection, engine.authority.clone())),
@@ -276,7 +277,7 @@ pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<(Conn, S
     Err(EngineError::Unreachable(why.join("; ")))
 }
 
-/// Connects to an engine that can be written to.
+/// Connects to an engine if it is writable.
 async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
     let said = |error: mysql_async::Error| error.to_string();
     let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "3306"));
@@ -292,13 +293,13 @@ async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
     let mut connection = Conn::new(Opts::from(opts)).await.map_err(said)?;
     let row: Option<Row> = connection.query_first("SELECT @@global.read_only").await.map_err(said)?;
     if row.and_then(|row| row.get::<u8, _>(0)) == Some(1) {
-        return Err("it is read-only, not the one to be written to".to_owned());
+        return Err("it is read-only".to_owned());
     }
     make_tables(&mut connection).await.map_err(said)?;
     Ok(connection)
 }
 
-/// Makes the tables where they are not there. A node of Galera that has lost the others refuses to look.
+/// Creates missing tables. A Galera node that has lost the others refuses the check.
 async fn make_tables(connection: &mut Conn) -> mysql_async::Result<()> {
     match connection.query_drop(CHECK_TABLES).await {
         Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_TABLE => {}

@@ -1,4 +1,4 @@
-//! What the thread does where there is no engine: it sends and receives what peers say to each other.
+//! Loop of the thread without an engine: exchanges messages with the peers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ use crate::table::SharedState;
 use crate::thread::process_start_ms;
 use crate::{ClusterConfig, PeerTransportConfig};
 
-/// The longest sleep, and how often the status is brought up to date.
+/// Maximum sleep, and the interval of status updates.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// Datagrams and batches that are taken before anything else is looked at.
+/// Maximum number of datagrams and batches handled in a row.
 const MAX_BATCH: usize = 64;
-/// The longest datagram.
+/// Maximum size of a datagram, in bytes.
 const MAX_DATAGRAM: usize = 65_536;
 
-/// What the thread has.
+/// State of the thread.
 pub(crate) struct PeerLoop {
     table: SharedState,
     socket: UdpSocket,
@@ -34,9 +34,9 @@ pub(crate) struct PeerLoop {
     next_report: Timestamp,
     is_loaded: bool,
     buffer: Vec<u8>,
-    /// There is something to say of nonces.
+    /// Notified when nonces have been used.
     wake: Arc<Notify>,
-    /// Who the peers are to be.
+    /// Configured peers.
     wanted: watch::Receiver<Vec<SocketAddr>>,
 }
 
@@ -86,7 +86,7 @@ impl PeerLoop {
         }
     }
 
-    /// Sends what is left: once, for nobody waits for answers any more.
+    /// Sends what is left once, without waiting for answers.
     async fn end(mut self, mut batches: UnboundedReceiver<EngineBatch>) {
         while let Ok(handed) = batches.try_recv() {
             self.forward(handed, &mut batches);
@@ -94,7 +94,7 @@ impl PeerLoop {
         self.drain_outputs().await;
     }
 
-    /// The table waits for nobody but the peers: this server's own disk has been read.
+    /// Records that this server's own disk has been read, so that the table waits only for the peers.
     fn update_loaded(&mut self) {
         if !self.is_loaded && self.table.locations.pending_sources() <= 1 {
             self.is_loaded = true;
@@ -108,7 +108,7 @@ impl PeerLoop {
         self.peers.set_peers(self.table.now(), &wanted);
     }
 
-    /// Says which nonces were used.
+    /// Sends the used nonces.
     fn send_nonce_uses(&mut self) {
         let now = self.table.now();
         while let Some(uses) = self.table.nonces.poll_uses(now) {
@@ -116,7 +116,7 @@ impl PeerLoop {
         }
     }
 
-    /// Forwards what was accepted. Nobody waits for that.
+    /// Forwards accepted changes. Nobody waits for them.
     fn forward(&mut self, first: EngineBatch, more: &mut UnboundedReceiver<EngineBatch>) {
         let rest = (1..MAX_BATCH).map_while(|_| more.try_recv().ok());
         let mut records = Vec::new();
@@ -129,19 +129,19 @@ impl PeerLoop {
 
     fn receive(&mut self) {
         for _ in 0..MAX_BATCH {
-            // What is wrong with a socket of datagrams is what came back of one of them: its sender hears of it in time.
+            // An error of a datagram socket concerns an earlier datagram; its retransmission handles that.
             let Ok((length, from)) = self.socket.try_recv_from(&mut self.buffer) else { return };
             let datagram = self.buffer.get(..length).unwrap_or_default();
             self.peers.handle_datagram(self.table.now(), from, datagram);
         }
     }
 
-    /// Does what the peers want.
+    /// Processes the outputs of the peers.
     async fn drain_outputs(&mut self) {
         while let Some(output) = self.peers.poll_output() {
             match output {
                 PeerOutput::Send { to, bytes } => {
-                    // What does not leave is lost, as on the way.
+                    // A failed send is treated as a lost datagram.
                     let _ = self.socket.send_to(&bytes, to).await;
                 }
                 PeerOutput::Apply(records) => self.apply(&records),
@@ -150,14 +150,15 @@ impl PeerLoop {
                 }
                 PeerOutput::Synced => {
                     self.table.locations.complete_source();
-                    tracing::info!("cluster: {} registrations are here", self.table.locations.len());
+                    tracing::info!("cluster: synchronized, {} registrations", self.table.locations.len());
                 }
                 PeerOutput::ReadTable { peer, from } => self.read(peer, from),
             }
         }
     }
 
-    /// Takes changes of another member, and tells again what turned out to be newer than what says that it is later.
+    /// Applies changes of another member, and republishes those that conflict with a newer local version and were
+    /// restamped.
     fn apply(&mut self, records: &[Box<[u8]>]) {
         let known: Vec<_> = records.iter().filter_map(|record| self.table.put(record)).collect();
         if !known.is_empty() {
@@ -182,7 +183,7 @@ impl PeerLoop {
     }
 }
 
-/// All but this member's own address: all members may have one list.
+/// Removes this member's own address: all members may be configured with the same list.
 fn others(peers: &[SocketAddr], own: SocketAddr) -> Vec<SocketAddr> {
     peers.iter().copied().filter(|peer| *peer != own).collect()
 }

@@ -1,13 +1,13 @@
 //! PostgreSQL.
 //!
-//! | table | what |
+//! | table | content |
 //! |---|---|
-//! | `strowger_log` | the members' logs, an entry a row |
+//! | `strowger_log` | the members' logs, one row per entry |
 //! | `strowger_changes` | the newest change of each contact by each member |
-//! | `strowger_members` | who is alive, and where it takes requests |
+//! | `strowger_members` | heartbeats, with the address where the member takes requests |
 //!
-//! A change and its entry are written in one transaction. Whether a commit waits for a standby is for the database to say
-//! (`synchronous_standby_names`).
+//! A change and its entry are written in one transaction. The database's configuration decides whether a commit waits
+//! for a standby (`synchronous_standby_names`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ use crate::context::{
 };
 use crate::engine::{Engine, EngineError, is_connection_lost};
 
-/// Whether it only repeats what another one does, and whether the tables are there.
+/// Checks whether the server is read-only or a standby, and whether the tables exist.
 const STATE: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
     to_regclass('strowger_members') IS NOT NULL";
-/// That a member is alive need not wait for a standby: it is seen, and its member serves, while there is none.
+/// A heartbeat need not wait for a standby: the member stays visible and serves while there is none.
 const ASYNC_COMMIT: &str = "SET synchronous_commit = off";
-/// Members that start at the same time make them one after the other.
+/// Creates the tables. Members that start at the same time do it one after the other.
 const TABLES: &str = "
     BEGIN;
     SELECT pg_advisory_xact_lock(5060);
@@ -51,7 +51,8 @@ const TABLES: &str = "
 const ENDS: &str = "
     SELECT DISTINCT ON (member) member, incarnation, number FROM strowger_log WHERE cluster = $1
     ORDER BY member, incarnation DESC, number DESC";
-/// One look at the table from its begin to its end: pages by key were sorted anew each, while nobody had counted the rows for the planner.
+/// Opens a cursor that scans the table once. Pages by key would be sorted again each time until the planner has
+/// statistics.
 const OPEN: &str = "
     DECLARE strowger_state NO SCROLL CURSOR FOR
     SELECT change FROM strowger_changes WHERE cluster = $1 AND until_ms > $2";
@@ -82,10 +83,10 @@ const HEARTBEAT: &str = "
     SET incarnation = EXCLUDED.incarnation, beat = EXCLUDED.beat, address = EXCLUDED.address, key = EXCLUDED.key";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, key FROM strowger_members WHERE cluster = $1";
 
-/// A connection, where there is one, and the epoch in which it was made.
+/// A connection, if established, and its epoch.
 type ConnectionSlot = RefCell<Option<(u64, Rc<Connection>)>>;
 
-/// A connection, and what is asked over it all the time: the database reads and plans that once.
+/// A connection with its prepared statements.
 struct Connection {
     client: Client,
     follow: Statement,
@@ -106,10 +107,10 @@ impl Connection {
     }
 }
 
-/// One PostgreSQL of several that stand in for one another.
+/// A PostgreSQL engine: one of several servers that replace each other.
 pub(crate) struct Postgres {
     own: EngineContext,
-    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
+    /// Connections for following logs, for transactions, for the whole state, and for everything else.
     follows: ConnectionSlot,
     appends: ConnectionSlot,
     reads: ConnectionSlot,
@@ -202,8 +203,8 @@ impl Postgres {
         }
     }
 
-    /// Asks twice: where the log ends, and, behind the answer, for all the rest. What is asked at once is carried out in that order, and
-    /// after a failure none of it.
+    /// Appends an entry in two round trips: first where the log ends, then the rest. Pipelined statements are
+    /// executed in order, and none after a failure.
     async fn append(
         &self,
         connected: &Connection,
@@ -289,7 +290,7 @@ impl Postgres {
 impl Engine for Postgres {
     async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         let (epoch, connected) = self.connection(self.slot_for(request)).await?;
-        // The whole state takes as long as it takes; each part of it has its own time.
+        // Reading the whole state has no limit as a whole; each page has its own timeout.
         let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { ENGINE_TIMEOUT };
         let reply =
             tokio::time::timeout(patience, self.execute_on(&connected, request, show)).await.unwrap_or_else(|_| {
@@ -302,11 +303,11 @@ impl Engine for Postgres {
     }
 }
 
-/// Connects to the first of several that can be written to.
+/// Connects to the first writable engine.
 pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<Client, EngineError> {
     let mut why = Vec::new();
     for engine in engines {
-        // One that stands still takes connections, and says nothing.
+        // A hung server accepts connections but does not answer.
         let connecting = tokio::time::timeout(ENGINE_TIMEOUT, connect(engine)).await;
         match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(client) => return Ok(client),
@@ -316,7 +317,7 @@ pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<Client, 
     Err(EngineError::Unreachable(why.join("; ")))
 }
 
-/// Connects to an engine that can be written to.
+/// Connects to an engine if it is writable.
 async fn connect(engine: &EngineAddress) -> Result<Client, String> {
     let connecting = config(engine).connect(NoTls).await;
     let (client, connection) = connecting.map_err(|error| describe(&error))?;
@@ -324,7 +325,7 @@ async fn connect(engine: &EngineAddress) -> Result<Client, String> {
     let state = client.query_one(STATE, &[]).await.map_err(|error| describe(&error))?;
     let (is_replica, has_tables): (bool, bool) = (state.get(0), state.get(1));
     if is_replica {
-        return Err("it is a standby, not the one to be written to".to_owned());
+        return Err("it is a read-only standby".to_owned());
     }
     if !has_tables {
         client.batch_execute(TABLES).await.map_err(|error| describe(&error))?;
@@ -362,7 +363,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What the database says, and why.
+/// Describes a database error with its cause.
 fn describe(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(error), _) => error.message().to_owned(),

@@ -1,4 +1,4 @@
-//! Who hears how it goes: the operator, and the location table of who is alive.
+//! Status reports: to the operator, and of live members to the location table.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 use crate::log::StatusLog;
 
-/// Tells them.
+/// Reports status changes.
 pub(crate) struct Reporter {
     locations: Arc<Locations>,
     publish: watch::Sender<Status>,
     log: StatusLog,
-    /// The other members that the table was told of.
+    /// Other live members last reported to the table.
     alive: Vec<(MemberId, SocketAddr)>,
 }
 

@@ -1,4 +1,4 @@
-//! What the workers give their records to.
+//! Sink for the workers' records.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::WriteConcern;
 
-/// Records for the engine, and who waits for them.
+/// Records for the engine, with the waiter.
 #[derive(Debug)]
 pub(crate) struct EngineBatch {
     pub(crate) records: Vec<Box<[u8]>>,
     pub(crate) waiter: Waiter,
 }
 
-/// Who waits until the engine has them.
+/// Who waits until the engine has the records.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     None,
-    /// The workers, who wait for nobody else.
+    /// The workers; the disk does not matter.
     Workers(RecordBatch),
-    /// The workers, who wait for the disk too.
+    /// The workers, who also wait for the disk.
     Second(SecondaryAck),
-    /// Who counts how far the others know of nonces: until then.
+    /// The nonce bookkeeping: the other members know of nonces used up to this time.
     NonceUses(Timestamp),
 }
 
@@ -37,8 +37,8 @@ impl Waiter {
     }
 }
 
-/// Gives each batch to the disk and to the engine. The queue between is bounded by the REGISTERs that wait in the shards and by the
-/// outbox behind it, which refuses what exceeds it at once.
+/// Passes each batch to the disk and to the engine. The queue to the engine is bounded by the REGISTERs waiting in
+/// the shards, and by the outbox behind it, which refuses any excess at once.
 pub(crate) struct ClusterSink {
     engine: UnboundedSender<EngineBatch>,
     promise: WriteConcern,
@@ -76,7 +76,7 @@ impl RecordSink for ClusterSink {
                 (Waiter::None, None)
             }
         };
-        // Nobody receives any more: who waits is told so as it is dropped.
+        // If the thread has ended, dropping the batch notifies the waiter.
         drop(self.engine.send(EngineBatch { records, waiter: waiting }));
         if let (Some(disk), Some(batch)) = (&self.disk, on_disk) {
             disk.store(batch);

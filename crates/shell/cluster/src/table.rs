@@ -1,4 +1,4 @@
-//! What takes what other members say: the location table, and what is known of nonces.
+//! State that other members' changes apply to: location table and nonces.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::{Clock, ClusterConfig};
 
-/// What takes changes of others.
+/// Location table and nonces.
 #[derive(Clone)]
 pub(crate) struct SharedState {
     pub(crate) locations: Arc<Locations>,
@@ -23,7 +23,7 @@ impl SharedState {
         Self { locations, nonces, now: Arc::clone(&config.now) }
     }
 
-    /// Calls `wake` when there is something to say of nonces.
+    /// Sets `wake` to be notified when nonces have been used.
     pub(crate) fn set_waker(&self, wake: &Arc<Notify>) {
         let wake = Arc::clone(wake);
         self.nonces.on_use(move || wake.notify_one());
@@ -33,7 +33,7 @@ impl SharedState {
         (self.now)()
     }
 
-    /// Takes a record; where a change in it got another version, what is known now.
+    /// Applies a record. Returns the present state if a change in it was given another version.
     pub(crate) fn put(&self, record: &[u8]) -> Option<Box<[u8]>> {
         if self.nonces.handle_uses(self.now(), record) {
             return None;

@@ -1,4 +1,4 @@
-//! The thread between the workers and the other members; what it does where there is an engine.
+//! The thread that connects the workers with the other members, and its loop with an engine.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,10 +23,10 @@ use crate::sink::{EngineBatch, Waiter};
 use crate::table::SharedState;
 use crate::{ClusterConfig, EngineConfig, SharingMode};
 
-/// The longest sleep, after which the status is brought up to date.
+/// Maximum sleep, after which the status is updated.
 const MAX_SLEEP: Duration = Duration::from_millis(500);
 
-/// The thread, from outside.
+/// Handle of the thread.
 pub(crate) struct ClusterThread {
     sender: UnboundedSender<EngineBatch>,
     status: watch::Receiver<Status>,
@@ -58,7 +58,7 @@ impl ClusterThread {
     }
 
     pub(crate) fn set_peers(&self, peers: Vec<SocketAddr>) {
-        // Who has an engine has no peers, and does not listen.
+        // With an engine there are no peers and nothing receives this.
         drop(self.peers.send(peers));
     }
 
@@ -92,13 +92,13 @@ async fn run_thread(
     }
 }
 
-/// When this process began, in milliseconds since 1970.
+/// Returns the process start, in ms since 1970.
 pub(crate) fn process_start_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(0)
 }
 
-/// What the thread has where there is an engine.
+/// State of the thread with an engine.
 struct EngineLoop {
     table: SharedState,
     engine: Rc<AnyEngine>,
@@ -106,11 +106,11 @@ struct EngineLoop {
     waiters: HashMap<BatchId, Waiter>,
     next_batch: BatchId,
     reporter: Reporter,
-    /// There is something to say of nonces.
+    /// Notified when nonces have been used.
     wake: Arc<Notify>,
-    /// What was said of them last is on its way.
+    /// Batch with used nonces in flight.
     nonce_batch: Option<BatchId>,
-    /// From where on is to be announced what the table has.
+    /// Cursor from which the table is to be announced.
     table_cursor: Option<Cursor>,
 }
 
@@ -141,7 +141,7 @@ impl EngineLoop {
         loop {
             self.send_nonce_uses();
             self.drain_outputs(&replies);
-            // What is still being read from the disk is announced too.
+            // Wait for the disk, since what is still being read must be announced too.
             if self.table.locations.is_complete()
                 && let Some(cursor) = self.table_cursor.take()
             {
@@ -180,7 +180,7 @@ impl EngineLoop {
         self.member.handle_changes(now, id, records);
     }
 
-    /// Says which nonces were used, once what was said before is in the log.
+    /// Sends the used nonces once the previous ones are in the log.
     fn send_nonce_uses(&mut self) {
         let now = self.now();
         if self.nonce_batch.is_some() {
@@ -192,7 +192,7 @@ impl EngineLoop {
         }
     }
 
-    /// Does what the member wants.
+    /// Processes the outputs of the member.
     fn drain_outputs(&mut self, replies: &UnboundedSender<EngineReply>) {
         while let Some(output) = self.member.poll_output() {
             match output {
@@ -202,7 +202,7 @@ impl EngineLoop {
                 Output::Refuse(id) => self.finish(id, false),
                 Output::Synced => {
                     self.table.locations.complete_source();
-                    tracing::info!("cluster: {} registrations are here", self.table.locations.len());
+                    tracing::info!("cluster: synchronized, {} registrations", self.table.locations.len());
                 }
                 Output::ReadTable(cursor) => self.table_cursor = Some(cursor),
             }
@@ -230,14 +230,14 @@ impl EngineLoop {
         });
     }
 
-    /// Takes changes of another member.
+    /// Applies changes of another member.
     fn apply(&mut self, records: &[Box<[u8]>]) {
         let table = self.table.clone();
         let known = records.iter().filter_map(|record| table.put(record)).collect();
         self.republish(known);
     }
 
-    /// Tells again what turned out to be newer than what says that it is later.
+    /// Republishes changes that conflict with a newer local version and were restamped.
     fn republish(&mut self, known: Vec<Box<[u8]>>) {
         if !known.is_empty() {
             self.member.handle_changes(self.now(), None, known);
@@ -253,7 +253,7 @@ impl EngineLoop {
         }
     }
 
-    /// Hands over what this member has changed, and what those have that are no more.
+    /// Reads a part of the table: the changes of this member and of dead members.
     fn read_table(&mut self, from: Cursor) {
         let now = self.now();
         let is_wanted = |version: Version| self.member.must_announce(version);
@@ -268,7 +268,7 @@ impl EngineLoop {
     }
 }
 
-/// What came of a request, and what the table knows better than what it was shown.
+/// Result of a request, and the changes that are newer in the table than in the state read.
 struct EngineReply {
     reply: Reply,
     newer: Vec<Box<[u8]>>,

@@ -1,4 +1,4 @@
-//! Balancers as an operator writes them, and the sets that shards get of them.
+//! Balancers in the configuration, and the sets built from them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A balancer with these lines, and a route that leads to it.
+/// A configuration with a balancer of these lines and a route to it.
 fn with(lines: &str) -> Config {
     parse(&format!("[[balancer]]\nname = \"pool\"\n{lines}\n[[route]]\nbalance = \"pool\"\n"))
 }
@@ -25,7 +25,7 @@ fn pool(targets: &str) -> Config {
     with(&format!("targets = {targets}"))
 }
 
-/// What there is beside the configuration.
+/// Sources of targets besides the configuration.
 #[derive(Default)]
 struct Around {
     gateways: Gateways,
@@ -45,7 +45,7 @@ impl Around {
         Sources { gateways, lists: &lists, services, changes }.warnings(config)
     }
 
-    /// URI, priority, weight, capacity and whether it is enabled, of each member of the pool.
+    /// Returns URI, priority, weight, capacity and enabled flag of each member of the pool.
     fn members(&self, config: &Config) -> Vec<(String, u16, u16, Option<u32>, bool)> {
         let sets = self.sets(config).unwrap_or_else(|why| panic!("{why}"));
         let shown = |member: &strowger_balancer::Member| {
@@ -127,7 +127,7 @@ fn each_mistake_of_a_balancer_is_told_with_its_line() {
         ),
     ] {
         let text = format!("[[balancer]]\nname = \"pool\"\n{lines}\n");
-        // Of another balancer the targets stand behind it.
+        // Other balancers have their targets appended.
         let text = if lines.starts_with('[') {
             text.replacen("\"pool\"\n", "\"pool\"\ntargets=[\"sip:a\"]\n", 1)
         } else {
@@ -344,7 +344,7 @@ fn every_address_that_the_dns_has_of_a_host_is_a_target() {
     let origins = around.sets(&config).expect("sound");
     let origins: Vec<String> = origins.iter().flat_map(TargetSet::origins).map(ToString::to_string).collect();
     assert_eq!(origins, ["dns:pods.example:5070", "dns:pods.example:5070", "dns:pods.example:5070", "configuration"]);
-    // One has gone, and nothing is left of it; when all have, the DNS is not believed.
+    // A server that is gone leaves nothing behind. An answer without servers is ignored.
     around.services.handle_answer(now, &name, Ok(vec![at("192.0.2.2")]), ttl);
     assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
     around.services.handle_answer(now, &name, Err(LocateError::NoSuchName), ttl);
@@ -412,7 +412,7 @@ fn gateways_of_the_database_are_targets() {
     assert!(around.warnings(&only)[0].contains("every target is disabled"), "{:?}", around.warnings(&only));
 }
 
-/// A dispatcher list in a folder, with the configuration's text for its set 1.
+/// A dispatcher list in a temporary folder, with the configuration text for its set 1.
 fn list(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dispatcher.list");
@@ -498,7 +498,7 @@ fn targets_outlive_a_reload_with_what_is_counted() {
         ("sip:192.0.2.1", 1, 5, TargetState::Draining)
     );
     drop((before, after, first));
-    // Nobody has it in a set now, but there is a call.
+    // No set has the target, but a call is in progress.
     let without = around.sets(&pool("[\"sip:192.0.2.3\"]")).expect("sound");
     assert_eq!(around.registry.all().len(), 2);
     let back = around.sets(&pool("[\"sip:192.0.2.1\"]")).expect("sound");

@@ -1,4 +1,4 @@
-//! The configuration as an operator meets it.
+//! Loading and checking of the configuration.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Who asks a server that runs is not kept from it by what somebody is writing.
+/// A client can find a running server while the file is being edited.
 #[test]
 fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -43,7 +43,7 @@ fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
         assert_eq!((config.control_socket().as_path(), told), (Path::new(expected), Some(fault)), "{more}");
         assert_eq!(config.server.domains[0].0, "example.com", "{more}");
     }
-    // Where what cannot be read may say where the socket is, nobody may be asked who might be another.
+    // If unreadable text may name the socket, no server is contacted: it could be the wrong one.
     for unknown in [
         "[server]\nlisten = [\n\"udp:1\",\n\"udp:2\"\ndata = \"/var/lib/lb2\"\n",
         "[server]\ndata = \"/var/lib/lb2\n",
@@ -363,6 +363,15 @@ fn a_wildcard_becomes_every_address_of_its_family() {
     );
 }
 
+//= rfc3261#18.2.1:default-ports
+#[test]
+fn the_default_is_the_sip_port_by_udp_and_tcp() {
+    let local = ["192.0.2.5".parse().expect("an address")];
+    let addresses = Config::default().addresses(&local);
+    let text: Vec<_> = addresses.iter().map(|(transport, address)| format!("{transport}:{address}")).collect();
+    assert_eq!(text, ["UDP:192.0.2.5:5060", "TCP:192.0.2.5:5060"]);
+}
+
 #[test]
 fn domains_are_in_lower_case_and_localhost_by_default() {
     let domains = |config: Config| {
@@ -477,7 +486,7 @@ fn everything_reaches_the_shards() {
 fn defaults_are_those_of_the_core() {
     let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
-    // The core keeps nothing unless somebody does it for it.
+    // The core stores nothing itself.
     let durable = Policy { durability: Durability::WriteThrough, ..Policy::default() };
     assert_eq!(format!("{:?}", snapshot.registrar), format!("{durable:?}"));
     assert_eq!(format!("{:?}", snapshot.proxy), format!("{:?}", strowger_proxy::Policy::default()));

@@ -1,4 +1,4 @@
-//! Trunks and routes as an operator writes them.
+//! Trunks and routes in the configuration.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -172,6 +172,7 @@ fn each_mistake_of_a_route_is_told() {
     }
 }
 
+//= rfc5626#5.4:grace
 #[test]
 fn the_other_sections_tell_their_mistakes_too() {
     for (text, expected) in [

@@ -13,10 +13,10 @@ use strowger_control::dns::{DnsConfig, DnsResolver, NameServers, Reach};
 use strowger_foundation::Transport;
 use strowger_locate::{CandidateList, LocateError, LocateQuery, LocateResult};
 
-/// How long an answer may take where the time is not what is asked.
+/// Generous timeout for tests that do not measure time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What does not exist, does not for so long.
+/// Negative TTL of the test zone, in s.
 const NEGATIVE_TTL_S: u32 = 47;
 
 const ZONE: &str = r#"
@@ -97,7 +97,7 @@ fn ask(resolver: &DnsResolver, question: LocateQuery) -> (LocateResult, Duration
     answer.recv_timeout(PATIENCE).expect("every question is answered")
 }
 
-/// The servers as text, those that are tried first first, with rank, priority and weight.
+/// Formats the servers in the order in which they are tried, with rank, priority and weight.
 fn servers(located: &CandidateList) -> Vec<String> {
     let text = |candidate: &strowger_locate::Candidate| {
         let hops: Vec<String> = candidate.hops.iter().map(|hop| format!("{} {}", hop.transport, hop.address)).collect();
@@ -116,6 +116,7 @@ fn found(resolver: &DnsResolver, question: LocateQuery) -> Vec<String> {
     }
 }
 
+//= rfc3263#4.1:naptr
 #[test]
 fn naptr_leads_to_srv_and_that_to_addresses() {
     if !Bind9::available() {
@@ -124,7 +125,7 @@ fn naptr_leads_to_srv_and_that_to_addresses() {
     let server = zone();
     let resolver = udp_and_tcp(&server);
     let (answer, ttl) = ask(&resolver, host("naptr"));
-    // TCP stands before UDP here; TLS is not ours; the SRV names that NAPTR does not give are not asked.
+    // TCP comes before UDP here; TLS is not available; SRV names missing in NAPTR are not queried.
     let wanted = ["0/10/0 TCP 127.0.0.2:5070", "0/20/0 TCP 127.0.0.3:5071", "1/0/0 UDP 127.0.0.3:5080"];
     assert_eq!(servers(&answer.expect("it is there")), wanted);
     assert_eq!(ttl, Duration::from_secs(60), "the smallest on the way is that of an address");
@@ -137,6 +138,7 @@ fn resolver_for_udp(server: &Bind9) -> DnsResolver {
     resolver(server.address(), reach(&[Transport::Udp], &[v4()]))
 }
 
+//= rfc3263#4.1:transport-of-uri
 #[test]
 fn what_the_uri_says_is_not_asked() {
     if !Bind9::available() {
@@ -148,15 +150,15 @@ fn what_the_uri_says_is_not_asked() {
     assert_eq!(found(&resolver, tcp), ["0/10/0 TCP 127.0.0.2:5070", "0/20/0 TCP 127.0.0.3:5071"]);
     let udp = LocateQuery { transport: Some(Transport::Udp), ..host("naptr") };
     assert_eq!(found(&resolver, udp), ["0/0/0 UDP 127.0.0.3:9999"]);
-    // A port means the host itself, though it has SRV records.
+    // A port selects the host itself, although it has SRV records.
     let port = LocateQuery { port: Some(5099), ..host("weights") };
     assert_eq!(found(&resolver, port), ["0/0/0 UDP 127.0.0.9:5099"]);
     let both = LocateQuery { port: Some(5099), transport: Some(Transport::Tcp), ..host("weights") };
     assert_eq!(found(&resolver, both), ["0/0/0 TCP 127.0.0.9:5099"]);
-    // No SRV of TCP: the host, by TCP.
+    // No SRV records for TCP: the host over TCP.
     let other = LocateQuery { transport: Some(Transport::Tcp), ..host("weights") };
     assert_eq!(found(&resolver, other), ["0/0/0 TCP 127.0.0.9:5060"]);
-    // Over TLS or not at all.
+    // TLS is required.
     let secure = LocateQuery { is_secure: true, ..host("naptr") };
     assert_eq!(ask(&resolver, secure).0, Err(LocateError::NoSuchName));
 }
@@ -202,7 +204,7 @@ fn what_does_not_exist_is_said_with_its_ttl() {
     let resolver = udp_and_tcp(&server);
     let negative = Duration::from_secs(u64::from(NEGATIVE_TTL_S));
     assert_eq!(ask(&resolver, host("nobody")), (Err(LocateError::NoSuchName), negative));
-    // Not the DNS's to answer at all.
+    // Not valid host names, so DNS is not queried.
     for name in [&b"no such name"[..], b"", b"a..b", b"\xff", &[b'a'; 300]] {
         let (answer, _) = ask(&resolver, LocateQuery::new(name, None, None, false));
         assert_eq!(answer, Err(LocateError::NoSuchName), "{name:?}");
@@ -233,7 +235,7 @@ fn addresses_are_of_the_families_that_we_have() {
     assert_eq!(found(&with(&[v4()]), host("both")), ["0/0/0 UDP 127.0.0.4:5060"]);
     assert_eq!(found(&with(&[v6()]), host("both")), ["0/0/0 UDP [::1]:5060"]);
     assert_eq!(ask(&with(&[v4()]), host("six")).0, Err(LocateError::NoSuchName));
-    // The families may differ by transport.
+    // The address family may differ by transport.
     let mixed = Reach::of([(Transport::Udp, v4()), (Transport::Tcp, v6())]);
     let mixed = resolver(server.address(), mixed);
     let tcp = LocateQuery { transport: Some(Transport::Tcp), ..host("both") };
@@ -280,7 +282,7 @@ fn a_thousand_names_at_once_are_all_found() {
         return;
     }
     let server = Bind9::start("example.com", 5, "$GENERATE 0-999 h$ IN A 127.0.0.2\n");
-    // What is asked here is whether all are found, on a machine that does other things too.
+    // Only completeness is tested; the machine may be busy.
     let reach = reach(&[Transport::Udp, Transport::Tcp], &[v4()]);
     let config = DnsConfig { servers: vec![server.address()], timeout: PATIENCE, attempts: 8, ..DnsConfig::new(reach) };
     let resolver = DnsResolver::start(&config).expect("a thread can be started");
@@ -329,7 +331,7 @@ fn a_second_name_server_takes_over() {
 
 #[test]
 fn what_is_open_at_the_end_is_answered() {
-    // Nobody listens there.
+    // Nothing listens there.
     let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = silent.local_addr().expect("it is bound");
     let resolver = resolver(address, reach(&[Transport::Udp], &[v4()]));
@@ -358,7 +360,7 @@ fn more_than_can_wait_are_answered_at_once() {
     let counts = resolver.counts();
     assert!(counts.refused > 0, "{counts:?}");
     assert_eq!(counts.refused + counts.unanswered, total, "{counts:?}");
-    // All had their answer within the time, and what sending them took.
+    // All answers arrived within the timeout plus the time to send the queries.
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 

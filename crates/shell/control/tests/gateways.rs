@@ -1,4 +1,4 @@
-//! Routes that lead to sets of gateways.
+//! Routes to gateway sets.
 
 use strowger_control::config::Config;
 use strowger_control::targets::TargetSets;
@@ -9,7 +9,7 @@ fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A set with these gateways: URI, priority, weight, and whether it is enabled.
+/// A gateway set: URI, priority, weight and enabled flag of each gateway.
 fn set(name: &str, gateways: &[(&str, u16, u16, bool)]) -> DirectoryChange {
     let row = |&(uri, priority, weight, enabled): &(&str, u16, u16, bool)| {
         let uri = uri.as_bytes().into();

@@ -1,4 +1,4 @@
-//! One configuration for the servers of two stages: what each makes of it, and what is refused.
+//! A configuration for the servers of two stages: each server's role, and what is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ fn snapshot(config: &Config) -> Snapshot {
     config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets)
 }
 
-/// The members that each cluster's way leads to.
+/// Returns the members that each cluster's routes lead to.
 fn ways(snapshot: &Snapshot) -> Vec<Vec<String>> {
     let clusters = snapshot.clusters.as_ref().expect("clusters");
     let targets = |action: &Action| match action {
@@ -157,7 +157,7 @@ fn who_is_meant_must_be_said() {
         error.contains("no server here is called \"x1\"") && error.contains("s1, s2, a1, a2, b1, b2, c1"),
         "{error}"
     );
-    // As long as no machine is called like that.
+    // Assumes that no test machine has such a host name.
     let error = wanted(None).expect_err("for several").to_string();
     assert!(error.contains("say which one is meant with --as NAME"), "{error}");
     let alone = Written::new("[server]\ndomains = [\"example.com\"]\n");

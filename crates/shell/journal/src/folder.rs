@@ -1,4 +1,4 @@
-//! The real disk: one folder, held by one process.
+//! The real disk: one folder, locked by one process.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 
-/// A file whose lock says that a process has the folder, as the lock of the folder itself does: some file systems cannot lock a
-/// folder, and a file may be deleted.
+/// Lock file. The folder itself is locked as well: some file systems cannot lock a folder, and a file may be deleted.
 const LOCK: &str = "lock";
 
-/// The folder that a journal lives in: mode 0700, its files 0600. A second process is refused while any clone lives.
+/// The folder of a journal, with mode 0700 and files of mode 0600. Other processes are refused while any clone
+/// exists.
 #[derive(Clone, Debug)]
 pub struct Folder {
     state: Arc<FolderState>,
@@ -22,11 +22,11 @@ pub struct Folder {
 #[derive(Debug)]
 struct FolderState {
     path: PathBuf,
-    /// Other ones after the folder was removed, or moved away, and made again.
+    /// Replaced when the folder was removed or moved away and created again.
     locks: Mutex<Locks>,
 }
 
-/// Locked as long as they are open.
+/// Held while the files are open.
 #[derive(Debug)]
 struct Locks {
     folder: File,
@@ -34,17 +34,17 @@ struct Locks {
 }
 
 impl Folder {
-    /// Takes the folder, and makes it if it is missing.
+    /// Opens and locks the folder, creating it if missing.
     ///
     /// # Errors
-    /// It cannot be made, read or written, is no folder, or another process has it.
+    /// When it cannot be created, read or written, is not a folder, or is locked by another process.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         make(path).map_err(|cause| JournalError::of_folder(path, cause))?;
         let locks = Mutex::new(take_locks(path)?);
         Ok(Self { state: Arc::new(FolderState { path: path.to_owned(), locks }) })
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.state.path
@@ -54,8 +54,8 @@ impl Folder {
         self.state.path.join(name)
     }
 
-    /// Where somebody removed the folder, or moved it away: a new one, so that the server recovers without a restart; or the one
-    /// that stands in its place, unless another process has that.
+    /// Locks the folder again after it was removed or moved away, so that the server recovers without a restart.
+    /// Creates it if missing, and fails if another process has locked the one in its place.
     fn reacquire(&self) -> io::Result<()> {
         let path = &self.state.path;
         let mut locks = self.state.locks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Folder {
     }
 }
 
-/// Makes the folder, and durable that it is there.
+/// Creates the folder durably.
 fn make(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -163,7 +163,7 @@ impl DiskFile for RealFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
-        // A file that somebody removed syncs well and is lost.
+        // Syncing a file that was deleted succeeds, but its data is lost.
         if self.file.metadata()?.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "somebody removed the file"));
         }

@@ -1,7 +1,8 @@
-//! What a folder has: which segments follow each other, how far each counts, and what is wrong.
+//! Inspection of the journal folder: the chain of segments, the valid length of each, and damage.
 //!
-//! Each header names the segment before it and how much of that counts. So the newest header that is whole tells of all that
-//! stand before it, and whatever it does not tell of (an attempt that failed, the end of a file whose sync failed) never was.
+//! Each header names the previous segment and its valid length. The newest intact header therefore determines all
+//! segments before it. Anything it does not include, such as a failed attempt or the end of a file whose sync failed,
+//! is not part of the journal.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +12,28 @@ use crate::format::{self, BadHeader, HEADER, Header, Scan};
 use crate::reader::{Segment, name_of};
 use crate::stamp::Stamp;
 
-/// A file that is being made has this behind its name.
+/// Suffix of a file being created.
 pub(crate) const TEMP_SUFFIX: &str = ".new";
-/// A file that is kept for a person has this behind its name.
+/// Suffix of a quarantined file.
 pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";
-/// More of one file is not read: it is none of ours then.
+/// Maximum bytes read from a file; a longer one does not belong to the journal.
 const MAX_FILE: u64 = 512 << 20;
 
-/// What of the journal the caller's checkpoint contains.
+/// Part of the journal contained in the caller's checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckpointPosition {
-    /// There never was a checkpoint.
+    /// There has been no checkpoint.
     #[default]
     Nothing,
-    /// The segments up to this one.
+    /// Segments up to this one.
     Through(u64),
-    /// The same, but nobody knows whether that is durable: their files stay until [`Journal::remove_through`] is called, which
-    /// is to be when it is.
+    /// Segments up to this one, but possibly not durably. Their files stay until [`Journal::remove_through`] is
+    /// called, which the caller does once the checkpoint is durable.
     ///
     /// [`Journal::remove_through`]: crate::Journal::remove_through
     Unsettled(u64),
-    /// It cannot be read: all that is there and follows each other up to the newest is taken for what it lacks.
+    /// The checkpoint cannot be read. The whole unbroken chain up to the newest segment is assumed to be missing from
+    /// it.
     Unknown,
 }
 
@@ -50,39 +52,39 @@ impl From<Option<u64>> for CheckpointPosition {
     }
 }
 
-/// The last segment that can be read.
+/// The last readable segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tail {
     pub header: Header,
     pub scan: Scan,
-    /// Its file is to be kept for a person, so all of its groups go elsewhere.
+    /// Whether the file is to be quarantined, so that all its groups must be carried over.
     pub damaged: bool,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct FolderContents {
-    /// Those before the tail, in order.
+    /// Segments before the tail, in order.
     pub closed: Vec<Segment>,
     pub tail: Option<Tail>,
     pub damage: Vec<Damage>,
     pub last_stamp: Option<Stamp>,
     pub groups: u64,
     pub records: u64,
-    /// The highest number that was ever seen.
+    /// Highest segment number seen.
     pub highest: u64,
-    /// The checkpoint contains what is in segments up to here.
+    /// The checkpoint contains all segments up to this one.
     pub base: u64,
-    /// In the checkpoint, but to stay for now.
+    /// Segments in the checkpoint that stay for the time being.
     pub retained: Vec<Segment>,
-    /// In the checkpoint already, or never finished: to be removed at once.
+    /// Files already in the checkpoint or never finished, to be removed at once.
     pub removable: Vec<String>,
-    /// Nothing of them is used: to be kept for a person.
+    /// Unused segments, to be quarantined.
     pub quarantined: Vec<u64>,
-    /// No header tells of them: to be removed when a newer header is durable.
+    /// Segments not referenced by any header, to be removed once a newer header is durable.
     pub orphans: Vec<u64>,
 }
 
-/// Looks at the folder and changes nothing.
+/// Inspects the folder without changing it.
 pub(crate) fn inspect(
     disk: &impl Disk,
     store_id: [u8; 16],
@@ -99,7 +101,7 @@ pub(crate) fn inspect(
     if files.is_empty()
         && let Some(number) = checkpointed.number()
     {
-        // The segment behind a checkpoint always exists.
+        // There is always a segment after a checkpoint.
         found.damage.push(damage(disk, DamageKind::Missing, number.saturating_add(1), 0, 0));
     }
     for number in base_missing {
@@ -137,7 +139,7 @@ struct Candidate {
     len: u64,
 }
 
-/// The headers of all segments that are not in the checkpoint.
+/// Reads the headers of all segments that are not in the checkpoint.
 fn headers(
     disk: &impl Disk,
     store_id: [u8; 16],
@@ -175,7 +177,7 @@ fn headers(
     Ok(files)
 }
 
-/// The number in a file's name, and what stands behind it.
+/// Parses a file name into the segment number and the remaining suffix.
 fn number_of(name: &str) -> Option<(u64, &str)> {
     let digits = name.strip_prefix("journal-")?;
     let (digits, rest) = digits.split_at_checked(16)?;
@@ -183,8 +185,10 @@ fn number_of(name: &str) -> Option<(u64, &str)> {
     Some((u64::from_str_radix(digits, 16).ok()?, rest))
 }
 
-/// The segments that follow each other, oldest first, and where links were broken. Behind the newest break nothing counts.
-/// Where the checkpoint `is_unknown` it is taken to contain what is not there: files go away once it does.
+/// Returns the chain of segments, oldest first, and the segments at which it was broken. Nothing after the newest
+/// break is valid.
+///
+/// If the checkpoint `is_unknown`, missing segments are assumed to be in it, because files are removed once they are.
 fn chain(files: &BTreeMap<u64, Candidate>, through: u64, is_unknown: bool) -> (Vec<Header>, Vec<u64>) {
     let mut broken = Vec::new();
     let mut bound = u64::MAX;
@@ -208,7 +212,7 @@ fn chain(files: &BTreeMap<u64, Candidate>, through: u64, is_unknown: bool) -> (V
     }
 }
 
-/// Reads the chain from the oldest on, as far as it is whole. How many segments of it are used.
+/// Reads the chain from the oldest segment as far as it is intact; returns the number of segments used.
 fn verify(disk: &impl Disk, chain: &[Header], found: &mut FolderContents) -> Result<usize, JournalError> {
     let mut buffer = Vec::new();
     for (at, header) in chain.iter().enumerate() {

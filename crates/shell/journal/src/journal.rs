@@ -1,4 +1,4 @@
-//! The journal itself: gathering, committing, rotating, recovering.
+//! The journal: group commit, rotation and recovery.
 
 use std::mem;
 use std::sync::Arc;
@@ -15,70 +15,72 @@ mod recover;
 
 use recover::{Gap, PendingCleanup};
 
-/// A segment may be so long at most before a group begins another; the last group may reach beyond.
+/// Maximum length of a segment before the next group starts a new one; the last group may exceed it.
 const MAX_SEGMENT: u64 = 256 << 20;
 
-/// How a journal is kept.
+/// Settings of a journal.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which store this journal belongs to: random bytes that are kept elsewhere. Segments of another store are not read.
+    /// Identifies the store that this journal belongs to: random bytes kept elsewhere. Segments of another store are
+    /// not read.
     pub store_id: [u8; 16],
-    /// A segment of so many bytes is closed before the next group; 256 MiB at most.
+    /// Length at which a segment is closed before the next group; at most 256 MiB.
     pub segment_bytes: u64,
-    /// Bytes of all segments, above which groups are refused.
+    /// Bytes of all segments above which groups are refused.
     pub max_bytes: u64,
 }
 
 impl Settings {
-    /// Segments of 32 MiB, 1 GiB of them.
+    /// Creates settings with segments of 32 MiB and 1 GiB in total.
     #[must_use]
     pub fn new(store_id: [u8; 16]) -> Self {
         Self { store_id, segment_bytes: 32 << 20, max_bytes: 1 << 30 }
     }
 }
 
-/// What was in the journal when it was opened.
+/// Contents of the journal when it was opened.
 #[derive(Clone, Debug, Default)]
 pub struct JournalContents {
-    /// The latest moment in it; the caller's checkpoint may have a later one.
+    /// Latest stamp in the journal; the caller's checkpoint may have a later one.
     pub last_stamp: Option<Stamp>,
-    /// What to replay with [`Reader::read`], in this order and before the first [`Journal::remove_through`]. The last one may be the segment that is being written, as far as it was when this was made.
+    /// Segments to replay with [`Reader::read`], in this order and before the first [`Journal::remove_through`]. The
+    /// last one may be the segment being written, up to its length at this point.
     pub segments: Vec<Segment>,
-    /// What is wrong.
+    /// Damage found.
     pub damage: Vec<Damage>,
-    /// Groups in `segments`.
+    /// Number of groups in `segments`.
     pub groups: u64,
-    /// Records in `segments`.
+    /// Number of records in `segments`.
     pub records: u64,
     /// Bytes in `segments`.
     pub bytes: u64,
 }
 
-/// How a recovery went.
+/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Segments whose files are gone (somebody removed the folder): what they had is to be written again.
+    /// Segments whose files are gone because the folder was removed. Their contents must be written again.
     pub lost: Vec<u64>,
-    /// Where damaged files are now that the opening could not put aside.
+    /// Paths of files quarantined late, because opening the journal could not do it.
     pub quarantined_as: Vec<String>,
 }
 
-/// Figures for an operator. Counts are since the opening.
+/// Status for the operator. Counts start when the journal is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Files that count, with the one that is written, or was before a fault.
+    /// Number of valid files, including the one being written, or written until a disk error.
     pub segments: u64,
-    /// Bytes in them.
+    /// Bytes in these files.
     pub bytes: u64,
-    /// The number of the one that is written; 0 while none is.
+    /// Number of the segment being written; 0 if none.
     pub current: u64,
-    /// Groups committed.
+    /// Committed groups.
     pub groups: u64,
-    /// Records committed.
+    /// Committed records.
     pub records: u64,
     /// Syncs of files and of the folder.
     pub syncs: u64,
-    /// Times that the disk refused.
+    /// Disk errors.
     pub faults: u64,
     /// Groups refused because too much waits for the checkpoint.
     pub full: u64,
@@ -91,15 +93,15 @@ pub struct Journal<D: Disk> {
     settings: Settings,
     writer: WriterState<D::File>,
     closed: Vec<Segment>,
-    /// In the checkpoint, but the file could not be removed.
+    /// Segments in the checkpoint whose files could not be removed.
     unremoved: Vec<Segment>,
-    /// The checkpoint has what is in segments up to here. Readers that remove files say so here first.
+    /// Last segment contained in the checkpoint. Readers update it before they remove files.
     removed: Arc<AtomicU64>,
-    /// Lost files in whose place something has to stand before the next segment begins.
+    /// Lost files that must be replaced by gap segments before the next segment begins.
     gaps: Vec<Gap>,
-    /// Segments that were found to be lost and are not reported yet.
+    /// Segments found to be lost and not yet reported.
     lost: Vec<u64>,
-    /// What the opening could not do.
+    /// Cleanup that opening could not do.
     pending_cleanup: PendingCleanup,
     group: GroupBuffer,
     next_segment: u64,
@@ -113,27 +115,27 @@ enum WriterState<F> {
     Failed(DiskError, SegmentLink),
 }
 
-/// The segment that is written.
+/// The segment being written.
 #[derive(Debug)]
 struct Current<F> {
     file: F,
     number: u64,
-    /// Bytes that are durable.
+    /// Durable length in bytes.
     len: u64,
     salt: u32,
-    /// Where it stands.
+    /// Its link to the previous segments.
     plan: SegmentLink,
 }
 
-/// What the next segment will say of those before it.
+/// Link of the next segment to those before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct SegmentLink {
     previous: u64,
     previous_len: u64,
     first_group: u64,
-    /// Groups of the old tail that it begins with.
+    /// Groups of the old tail to copy to its start.
     carried: Option<CarriedGroups>,
-    /// A segment that counts no more once this one is durable.
+    /// Segment that becomes invalid once this one is durable.
     superseded: Option<u64>,
 }
 
@@ -145,14 +147,15 @@ struct CarriedGroups {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Opens the journal: verifies every segment that is not in the caller's checkpoint, cuts what is torn or damaged, removes what is in the checkpoint, and begins a new
-    /// segment. `now` is told the last stamp in the journal and gives that of now.
+    /// Opens the journal. Verifies every segment that is not in the caller's checkpoint, cuts off torn or damaged
+    /// data, removes what is in the checkpoint, and begins a new segment. `now` receives the last stamp in the
+    /// journal and returns the current one.
     ///
-    /// When only writing fails, the journal opens with a [fault](Self::fault): it can be replayed, and
+    /// If only writing fails, the journal opens with a [disk error](Self::fault): it can be replayed, and
     /// [recovered](Self::recover) later.
     ///
     /// # Errors
-    /// The folder cannot be read, or a newer program wrote it. Nothing was changed then.
+    /// When the folder cannot be read, or a newer version of the program wrote it. Nothing has been changed then.
     pub fn open(
         disk: D,
         mut settings: Settings,
@@ -162,7 +165,7 @@ impl<D: Disk> Journal<D> {
         settings.segment_bytes = settings.segment_bytes.min(MAX_SEGMENT);
         let mut found = inspect::inspect(&disk, settings.store_id, checkpointed.into())?;
         for name in &found.removable {
-            // What stays is found again at the next start.
+            // Files that cannot be removed are found again at the next start.
             let _ = disk.remove(name);
         }
         for number in mem::take(&mut found.quarantined) {
@@ -181,7 +184,7 @@ impl<D: Disk> Journal<D> {
         Ok((journal, opened))
     }
 
-    /// The journal as it was found, without a segment to write into.
+    /// Creates the journal from the folder contents, without a segment to write to.
     fn from_contents(disk: D, settings: Settings, found: &FolderContents) -> Self {
         let none = SegmentLink { previous: found.base, first_group: 1, ..SegmentLink::default() };
         let plan = found.tail.as_ref().map_or(none, plan_behind);
@@ -203,7 +206,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// A new segment stands behind what was found: what it does not tell of goes.
+    /// Removes or quarantines files that a new, durable segment does not refer to.
     fn clean_up(&mut self, found: &FolderContents, opened: &mut JournalContents) {
         let WriterState::Open(current) = &self.writer else { return };
         opened.segments.clone_from(&self.closed);
@@ -218,10 +221,10 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// Adds a record to the group. No I/O.
+    /// Adds a record to the group without I/O.
     ///
     /// # Errors
-    /// It is too long, or the group is full.
+    /// When the record is too long or the group is full.
     pub fn push(&mut self, record: &[u8]) -> Result<(), PushError> {
         if record.len() > MAX_RECORD {
             return Err(PushError::TooLong);
@@ -233,23 +236,23 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Records in the group.
+    /// Returns the number of records in the group.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.group.records() as usize
     }
 
-    /// Drops the group.
+    /// Discards the group.
     pub fn discard(&mut self) {
         self.group.clear();
     }
 
-    /// Writes the group and syncs it; begins another segment before it when the present one is long enough. An empty group is
-    /// no I/O and no error.
+    /// Writes and syncs the group; first begins a new segment if the current one is long enough. An empty group
+    /// causes no I/O and no error.
     ///
     /// # Errors
-    /// The group is dropped. It does not come back once [`recover`](Self::recover) of this journal has worked; after a restart
-    /// before that it may be there, and is durable then.
+    /// The group is discarded. After [`recover`](Self::recover) of this journal has succeeded, it cannot reappear.
+    /// After a restart before that it may reappear, and is durable then.
     pub fn commit(&mut self, stamp: Stamp) -> Result<(), CommitError> {
         if self.group.records() == 0 {
             return Ok(());
@@ -289,14 +292,16 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Nobody knows what is in the file behind what was confirmed: it is left for good.
+    /// Abandons the current file after a failed write, since the contents after the last acknowledged group are
+    /// unknown.
     fn on_failed_write(&mut self, operation: Operation, cause: &std::io::Error) -> DiskError {
         let WriterState::Open(current) = &self.writer else {
             return DiskError::new(&self.disk, operation, "", cause);
         };
         let name = name_of(current.number);
         let fault = DiskError::new(&self.disk, operation, &name, cause);
-        // The next header says it too, and durably; this helps who restarts the server before there is one.
+        // The next header records the valid length durably; this helps if the server is restarted before there is
+        // one.
         let _ = self.disk.truncate(&name, current.len);
         let plan = current.next_plan(self.next_group);
         self.refuse(fault, plan)
@@ -308,18 +313,18 @@ impl<D: Disk> Journal<D> {
         fault
     }
 
-    /// Closes the segment, so that a checkpoint can take all that was committed, and begins the next. A segment without a group
-    /// goes on. The number up to which everything is closed.
+    /// Closes the segment, so that a checkpoint can take everything committed, and begins the next one. A segment
+    /// without a group stays open. Returns the number of the last closed segment.
     ///
     /// # Errors
-    /// There was a fault, or there is one now.
+    /// When there is a disk error, from before or new.
     pub fn rotate(&mut self, stamp: Stamp) -> Result<u64, DiskError> {
         match &self.writer {
             WriterState::Failed(fault, _) => return Err(fault.clone()),
             WriterState::Open(current) if current.len == HEADER as u64 => return Ok(current.number - 1),
             WriterState::Open(current) => {
                 let plan = current.next_plan(self.next_group);
-                // Until it works the next segment is missing, as after a fault.
+                // Until the next segment exists, the journal is in the state of a disk error.
                 let nothing = DiskError::new(&self.disk, Operation::Create, "", &std::io::ErrorKind::NotFound.into());
                 self.writer = WriterState::Failed(nothing, plan);
             }
@@ -327,7 +332,7 @@ impl<D: Disk> Journal<D> {
         self.begin(stamp)
     }
 
-    /// Makes the next segment. It is durable, with all that it carries, before it has its name.
+    /// Creates the next segment. It is durable, with all groups carried over, before it gets its name.
     fn begin(&mut self, stamp: Stamp) -> Result<u64, DiskError> {
         let WriterState::Failed(_, plan) = &self.writer else { return Ok(0) };
         let plan = *plan;
@@ -369,7 +374,7 @@ impl<D: Disk> Journal<D> {
         Ok(Current { file, number, len: bytes.len() as u64, salt, plan: *plan })
     }
 
-    /// A file that is whole and durable before it has its name.
+    /// Creates a file that is complete and durable before it gets its name.
     fn make_file(&mut self, number: u64, bytes: &[u8]) -> Result<D::File, DiskError> {
         let name = name_of(number);
         let unfinished = format!("{name}{TEMP_SUFFIX}");
@@ -387,13 +392,13 @@ impl<D: Disk> Journal<D> {
         Ok(file)
     }
 
-    /// Writes groups of the old tail as groups of the new segment.
+    /// Copies groups of the old tail into the new segment.
     fn carry(&self, carried: CarriedGroups, salt: u32, stamp: Stamp, out: &mut Vec<u8>) -> Result<(), DiskError> {
         let name = name_of(carried.segment);
         let unreadable = |cause: std::io::Error| DiskError::new(&self.disk, Operation::Read, &name, &cause);
         let mut old = Vec::new();
         self.disk.read(&name, carried.end, &mut old).map_err(unreadable)?;
-        let changed = || unreadable(std::io::Error::other("it was whole when it was verified and is not now"));
+        let changed = || unreadable(std::io::Error::other("it has changed since it was verified"));
         let (_, old_salt) = Header::parse(&old).map_err(|_| changed())?;
         let mut gathered = GroupBuffer::new();
         let mut at = carried.from;
@@ -406,11 +411,11 @@ impl<D: Disk> Journal<D> {
         if at == carried.end { Ok(()) } else { Err(changed()) }
     }
 
-    /// Removes segments that are in a durable checkpoint: those up to `number`, and never the one that is written. A file that
-    /// cannot be removed is tried again at the next call.
+    /// Removes segments that are in a durable checkpoint: those up to `number`, but never the one being written. A
+    /// file that cannot be removed is retried at the next call.
     ///
     /// # Errors
-    /// A file cannot be removed. The journal goes on.
+    /// When a file cannot be removed. The journal continues.
     pub fn remove_through(&mut self, number: u64) -> Result<(), DiskError> {
         let count = self.closed.iter().take_while(|segment| segment.number <= number).count();
         self.unremoved.extend(self.closed.drain(..count));
@@ -429,13 +434,13 @@ impl<D: Disk> Journal<D> {
         result
     }
 
-    /// Segments that a checkpoint may take, oldest first.
+    /// Returns the segments that a checkpoint may take, oldest first.
     #[must_use]
     pub fn closed(&self) -> &[Segment] {
         &self.closed
     }
 
-    /// Why nothing is taken at present.
+    /// Returns the disk error because of which commits fail, if any.
     #[must_use]
     pub fn fault(&self) -> Option<&DiskError> {
         match &self.writer {
@@ -444,13 +449,13 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    /// For reading segments, on another thread too.
+    /// Returns a reader for segments, usable on another thread.
     #[must_use]
     pub fn reader(&self) -> Reader<D> {
         Reader::new(self.disk.clone(), self.settings.store_id, Arc::clone(&self.removed))
     }
 
-    /// Figures for an operator.
+    /// Returns the status for the operator.
     #[must_use]
     pub fn status(&self) -> Status {
         let current = match &self.writer {
@@ -470,7 +475,8 @@ impl<D: Disk> Journal<D> {
         self.closed.iter().chain(&self.unremoved).chain(&tail).map(|segment| segment.len).sum()
     }
 
-    /// The file that is written; after a fault the one that was, which is closed when the next begins.
+    /// Returns the file being written; after a disk error, the one that was being written, which is closed when the
+    /// next one begins.
     fn tail(&self) -> Option<Segment> {
         match &self.writer {
             WriterState::Open(current) => Some(Segment { number: current.number, len: current.len }),
@@ -486,7 +492,8 @@ impl<D: Disk> Journal<D> {
 }
 
 impl<F> Current<F> {
-    /// The segment after this one. One that has no group is skipped, so that failing again and again leaves no row of them.
+    /// Returns the link of the segment after this one. A segment without groups is skipped, so that repeated failures
+    /// leave no empty segments behind.
     fn next_plan(&self, next_group: u64) -> SegmentLink {
         if self.len > HEADER as u64 {
             return SegmentLink {
@@ -500,8 +507,8 @@ impl<F> Current<F> {
     }
 }
 
-/// The last group of the tail is carried over: all others are known to be durable, since a group is begun when the one before
-/// is. Of a damaged file all groups are.
+/// Returns the link of a segment after `tail`. The last group of the tail is carried over; all others are durable,
+/// because a group is begun only when the previous one is. Of a damaged file, all groups are carried over.
 fn plan_behind(tail: &Tail) -> SegmentLink {
     let Tail { header, scan, damaged } = tail;
     let from = if *damaged { HEADER as u64 } else { scan.last };
@@ -519,7 +526,7 @@ fn plan_behind(tail: &Tail) -> SegmentLink {
     SegmentLink { previous: header.number, previous_len: from, first_group, carried, superseded: None }
 }
 
-/// As it was found, for when nothing can be written.
+/// Returns the contents as found, for when nothing can be written.
 fn contents_of(found: &FolderContents) -> JournalContents {
     let tail = found.tail.map(|tail| Segment { number: tail.header.number, len: tail.scan.end });
     JournalContents {
@@ -532,7 +539,7 @@ fn contents_of(found: &FolderContents) -> JournalContents {
     }
 }
 
-/// Keeps a file for a person to look at; whether that worked.
+/// Quarantines a file for inspection; returns whether that succeeded.
 fn quarantine(disk: &impl Disk, number: u64, damage: &mut [Damage]) -> bool {
     let name = name_of(number);
     let aside = format!("{name}{DAMAGED_SUFFIX}");

@@ -1,4 +1,4 @@
-//! Reading segments, on whichever thread.
+//! Reader of segments, usable on any thread.
 
 use std::io;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::error::{DiskError, JournalError};
 use crate::format::{self, Header};
 use crate::inspect::DAMAGED_SUFFIX;
 
-/// A file of the journal as far as it counts. Numbers begin with 1 and only grow, with gaps.
+/// The valid part of a journal file. Numbers start at 1 and increase, with gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which.
+    /// Number of the segment.
     pub number: u64,
-    /// Bytes that count.
+    /// Valid length in bytes.
     pub len: u64,
 }
 
@@ -32,14 +32,15 @@ impl<D: Disk> Reader<D> {
         Self { disk, store_id, removed, buffer: Vec::new() }
     }
 
-    /// Gives each record of the segment, in order.
+    /// Passes each record of the segment to `each`, in order.
     ///
     /// # Errors
-    /// It cannot be read, or is not as it was verified. No record was given then.
+    /// When it cannot be read or differs from what was verified. No record has been passed then.
     pub fn read(&mut self, segment: Segment, mut each: impl FnMut(&[u8])) -> Result<(), JournalError> {
         let name = name_of(segment.number);
         let read = match self.disk.read(&name, segment.len, &mut self.buffer) {
-            // The journal, opened with a fault, has recovered meanwhile and put the file aside: what counts of it is the same.
+            // The journal, opened with a disk error, may have recovered and quarantined the file; its valid part is
+            // unchanged.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
                 let aside = format!("{name}{DAMAGED_SUFFIX}");
                 self.disk.read(&aside, segment.len, &mut self.buffer).map_err(|_| cause)
@@ -66,19 +67,19 @@ impl<D: Disk> Reader<D> {
         }
     }
 
-    /// Removes the file of a segment that is in a durable checkpoint, with all older ones, here and not on the journal's thread;
-    /// [`Journal::remove_through`](crate::Journal::remove_through) there afterwards costs nothing.
+    /// Removes the file of a segment that is in a durable checkpoint, together with all older ones, without involving
+    /// the journal's thread. A later [`Journal::remove_through`](crate::Journal::remove_through) there is then cheap.
     ///
     /// # Errors
-    /// The file is there and cannot be removed.
+    /// When the file exists and cannot be removed.
     pub fn remove(&self, segment: Segment) -> Result<(), DiskError> {
-        // First, so that a recovery that misses the file does not take it for lost.
+        // First, so that a concurrent recovery does not consider the file lost.
         self.removed.fetch_max(segment.number, Ordering::SeqCst);
         remove(&self.disk, &name_of(segment.number))
     }
 }
 
-/// Removes a file; one that is gone is as good.
+/// Removes a file; a missing one is not an error.
 pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), DiskError> {
     match disk.remove(name) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
@@ -88,7 +89,7 @@ pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), DiskError> {
     }
 }
 
-/// The file of a segment.
+/// Returns the file name of a segment.
 pub(crate) fn name_of(number: u64) -> String {
     format!("journal-{number:016x}.log")
 }

@@ -1,25 +1,25 @@
-//! Control messages beside a datagram: time stamps, drop counts and ICMP errors, read as bytes.
+//! Parser for control messages received with a datagram: timestamps, drop counts and ICMP errors.
 
 use std::mem::size_of;
 
 use crate::clock::RealNanos;
 
-/// A control message's header: its whole length as a `size_t`, the level and the type as `int`.
+/// Sizes in the control message header: total length as `size_t`, level and type as `int`.
 const LENGTH_BYTES: usize = size_of::<usize>();
 const HEADER_BYTES: usize = LENGTH_BYTES + 8;
 
 const _: () = assert!(size_of::<libc::cmsghdr>() == HEADER_BYTES);
 
-/// What came beside a datagram.
+/// Control data received with a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ControlData {
-    /// When the kernel received it (`SO_TIMESTAMPNS`).
+    /// Time at which the kernel received the datagram (`SO_TIMESTAMPNS`).
     pub(crate) stamp: Option<RealNanos>,
-    /// How many datagrams the socket had dropped when it queued this one, modulo 2^32 (`SO_RXQ_OVFL`).
+    /// Number of datagrams the socket had dropped when it queued this one, modulo 2^32 (`SO_RXQ_OVFL`).
     pub(crate) drops: Option<u32>,
 }
 
-/// Reads what a received datagram bears.
+/// Parses the control messages of a received datagram.
 pub(crate) fn read_control(control: &[u8]) -> ControlData {
     let mut beside = ControlData::default();
     for (level, kind, data) in (Messages { rest: control }) {
@@ -32,7 +32,7 @@ pub(crate) fn read_control(control: &[u8]) -> ControlData {
     beside
 }
 
-/// Finds the error number in what the error queue gave (`sock_extended_err`, which it begins).
+/// Extracts the error number from an error queue message (`sock_extended_err`, which starts with it).
 pub(crate) fn read_error(control: &[u8]) -> Option<i32> {
     let is_error = |level, kind| {
         (level, kind) == (libc::SOL_IP, libc::IP_RECVERR) || (level, kind) == (libc::SOL_IPV6, libc::IPV6_RECVERR)
@@ -51,7 +51,7 @@ fn read_timespec(data: &[u8]) -> Option<RealNanos> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos).map(RealNanos)
 }
 
-/// The control messages in a buffer as (level, type, data); ends at the first that is not whole.
+/// Iterator over the control messages in a buffer as (level, type, data); stops at the first incomplete one.
 struct Messages<'a> {
     rest: &'a [u8],
 }

@@ -1,15 +1,16 @@
-//! Sockets for the workers, on Linux: datagrams in batches, one system call for up to 64 of them, and streams.
+//! Sockets for the workers, on Linux: UDP with up to 64 datagrams per system call, and TCP streams.
 //!
-//! A worker owns one [`UdpSocket`] on each listen address (they share it by `SO_REUSEPORT`), one [`RecvBatch`] for all
-//! of them and one [`SendBatch`] for each. Its loop is: wait through mio, [`UdpSocket::recv`], hand every
-//! [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
-//! [`UdpSocket::poll_error`] for what ICMP had to say. Nothing here allocates for a packet once buffers have grown.
+//! A worker owns one [`UdpSocket`] per listen address (workers share the address with `SO_REUSEPORT`), one
+//! [`RecvBatch`] for all of them and one [`SendBatch`] for each. Its loop is: wait with mio, [`UdpSocket::recv`],
+//! pass every [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
+//! [`UdpSocket::poll_error`] for ICMP errors. Once the buffers have grown, nothing here allocates per packet.
 //!
-//! Streams are a [`TcpListener`] a worker on each listen address and a [`TcpStream`] each connection; framing and queues
-//! are the worker's.
+//! For streams, a worker has a [`TcpListener`] per listen address and a [`TcpStream`] per connection. The worker does
+//! the framing and queueing.
 //!
-//! Nothing here knows SIP but the programs that the kernel runs to [sort](Choice) and to [drop](PacketFilter) what arrives, by the
-//! rules of `strowger-overload`. `unsafe` stands in the private modules `sys` and `inbox`, around system calls.
+//! Only the programs that the kernel runs to [sort](ReceiverSelection) and to [drop](PacketFilter) arriving datagrams
+//! know SIP; they follow the rules of `strowger-overload`. `unsafe` is confined to system calls in the private
+//! modules `sys` and `recv_arena`.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -1,8 +1,8 @@
-//! What the kernel drops of new work where it may keep a memory: the eBPF program by which a socket follows [`DroppedMessages`].
+//! eBPF program that drops new work in the kernel, with memory: it follows [`DroppedMessages`].
 //!
-//! It is the program of [`filter`](crate::filter) with two differences. How many positions pass stands in memory that the worker
-//! writes, so that the program need not be changed; what was dropped is dropped again when it is sent again; and calls by sources
-//! that have proven to be there are a kind of their own.
+//! It differs from the program of [`filter`](crate::filter) in three ways. The number of passing positions is in
+//! memory that the worker writes, so the program never changes. A dropped message is dropped again when it is
+//! retransmitted. Calls from proven sources are a separate kind.
 
 use std::net::SocketAddr;
 
@@ -22,44 +22,45 @@ use crate::filter::{
 };
 use crate::sources::KnownSources;
 
-/// What a load from the packet gives. It destroys the registers from 1 to 5.
+/// Register that holds the result of a packet load, which clobbers registers 1 to 5.
 const LOADED: Register = Register(0);
 const MAP: Register = Register(1);
 const A: Register = Register(2);
 const B: Register = Register(3);
 const BIT: Register = Register(4);
 const GENERATION: Register = Register(5);
-/// What is kept: the packet, its length, the fingerprint, and where its kind's number stands or how far was looked.
+/// Registers that survive packet loads: the packet, its length, the fingerprint, and the position of the kind's
+/// number or the progress of a search.
 const PACKET: Register = Register(6);
 const LENGTH: Register = Register(7);
 const FINGERPRINT: Register = Register(8);
 const KIND: Register = Register(9);
 const OFFSET: Register = Register(9);
-/// The source, until the fingerprint is known.
+/// The source, until the fingerprint has been computed.
 const SOURCE: Register = Register(8);
-/// How many bytes of the line of To are still looked at; then the length is no longer needed.
+/// Remaining bytes of the To line to search. Replaces the length, which is not needed at that point.
 const LEFT: Register = Register(7);
 
-/// Where the halves of an IPv6 address's network part stand behind the beginning of the network header.
+/// Offsets in the network header of the two halves of the network part of an IPv6 source address.
 const V6_PREFIX: [u32; 2] = [8, 12];
 
-/// What a program in the kernel reads besides the packet.
+/// Shared memory that a program in the kernel reads.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterMemory<'m> {
-    /// What was dropped, and what is to pass.
+    /// Dropped messages and the current filters.
     pub dropped: &'m DroppedMessages,
-    /// Who has proven to be there, where the kernel can know it.
+    /// Proven sources, if the kernel can share them.
     pub sources: Option<&'m KnownSources>,
 }
 
-/// Where the message goes from a part of the program.
+/// Labels at which a part of the program leaves.
 #[derive(Clone, Copy)]
 struct ExitLabels {
     pass: Label,
     drop: Label,
 }
 
-/// The program for a socket that is bound to `local`; none where it cannot be written.
+/// Builds the program for a socket bound to `local`; `None` if it cannot be assembled.
 pub(crate) fn program(
     rules: &PacketFilter,
     local: SocketAddr,
@@ -84,7 +85,7 @@ pub(crate) fn program(
     program.finish()
 }
 
-/// Finds out of which kind the message is: where in the memory stands how many positions pass.
+/// Determines the kind of the message, as the position in memory of its number of passing positions.
 fn find_kind(
     program: &mut Assembler,
     (rules, local): (&PacketFilter, SocketAddr),
@@ -121,9 +122,9 @@ fn find_kind(
     program.bind(is_known);
 }
 
-/// Computes the hash of the source, as `ProvenSources` does.
+/// Computes the hash of the source as `ProvenSources` does.
 fn find_source(program: &mut Assembler, local: SocketAddr, seed: u64) {
-    // A socket of IPv6 has nothing of IPv4.
+    // An IPv6 socket receives no IPv4.
     if local.is_ipv4() {
         program.load_packet(source_offset(local));
         program.set_long(SOURCE, SOURCE_V4);
@@ -158,7 +159,7 @@ fn mix(program: &mut Assembler, value: Register) {
     }
 }
 
-/// Jumps where neither generation has the source.
+/// Jumps if neither generation contains the source.
 fn jump_if_unproven(program: &mut Assembler, sources: &KnownSources, is_unproven: Label) {
     let is_proven = program.label();
     for generation in [0, 1] {
@@ -179,7 +180,7 @@ fn jump_if_unproven(program: &mut Assembler, sources: &KnownSources, is_unproven
     program.bind(is_proven);
 }
 
-/// Computes the fingerprint, as `strowger_overload::fingerprint` does.
+/// Computes the fingerprint as `strowger_overload::fingerprint` does.
 fn find_fingerprint(program: &mut Assembler, salt: u32) {
     let is_summed = program.label();
     program.alu32_constant(Operation::Set, FINGERPRINT, salt);
@@ -202,7 +203,7 @@ fn find_fingerprint(program: &mut Assembler, salt: u32) {
     program.alu32_constant(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
 }
 
-/// Lets pass what stands before the position of its kind and was not dropped before.
+/// Passes a message that is below the threshold of its kind and was not dropped before.
 fn judge(program: &mut Assembler, memory: &DroppedMessages, pass: Label, unwanted: Label) {
     program.load_map(MAP, memory.number());
     program.alu64_register(Operation::Set, A, MAP);
@@ -222,7 +223,7 @@ fn judge(program: &mut Assembler, memory: &DroppedMessages, pass: Label, unwante
     program.jump(pass);
 }
 
-/// Counts the message and remembers it in the younger generation, unless one of them has it.
+/// Counts the message and adds it to the younger generation unless either generation contains it.
 fn remember(program: &mut Assembler, memory: &DroppedMessages) {
     let is_remembered = program.label();
     program.load_map(MAP, memory.number());
@@ -231,7 +232,7 @@ fn remember(program: &mut Assembler, memory: &DroppedMessages) {
     program.load_word(A, MAP, near(REMEMBERED));
     program.jump_if(Comparison::AtLeast, A, MAX_REMEMBERED, is_remembered);
     for begin in [1, 0] {
-        // The older generation first: what it has is not remembered anew.
+        // The older generation first: a message that it contains is not added again.
         program.load_word(GENERATION, MAP, near(YOUNG));
         program.alu32_constant(Operation::Xor, GENERATION, begin);
         program.alu32_constant(Operation::And, GENERATION, 1);
@@ -254,7 +255,7 @@ fn remember(program: &mut Assembler, memory: &DroppedMessages) {
     program.bind(is_remembered);
 }
 
-/// The two bits of a message.
+/// Selects one of the two bits of a message.
 #[derive(Clone, Copy)]
 enum BloomBit {
     First,
@@ -265,7 +266,7 @@ impl BloomBit {
     const BOTH: [Self; 2] = [Self::First, Self::Second];
 }
 
-/// Jumps where a generation does not have the message.
+/// Jumps if a generation does not contain the message.
 fn jump_if_new(program: &mut Assembler, is_new: Label) {
     for place in BloomBit::BOTH {
         point_at(program, place);
@@ -273,7 +274,7 @@ fn jump_if_new(program: &mut Assembler, is_new: Label) {
     }
 }
 
-/// Jumps where the bit is not set that [`point_at_bit`] has found.
+/// Jumps if the bit found by [`point_at_bit`] is not set.
 fn jump_if_unset(program: &mut Assembler, is_unset: Label) {
     program.load_long(A, A, 0);
     program.alu64_register(Operation::ShiftRight, A, BIT);
@@ -281,7 +282,7 @@ fn jump_if_unset(program: &mut Assembler, is_unset: Label) {
     program.jump_if(Comparison::Equal, A, 0, is_unset);
 }
 
-/// Register A becomes the address of a word in the generation, and another one the number of the bit in it.
+/// Loads the address of a word in the generation into register A, and the bit number within it into another register.
 fn point_at(program: &mut Assembler, place: BloomBit) {
     program.alu32_register(Operation::Set, A, FINGERPRINT);
     match place {
@@ -294,7 +295,7 @@ fn point_at(program: &mut Assembler, place: BloomBit) {
     point_at_bit(program);
 }
 
-/// The same for the bit whose number in the generation register A has.
+/// Does the same for the bit whose number in the generation is in register A.
 fn point_at_bit(program: &mut Assembler) {
     program.alu32_register(Operation::Set, BIT, A);
     program.alu32_constant(Operation::And, BIT, 63);
@@ -303,7 +304,7 @@ fn point_at_bit(program: &mut Assembler) {
     program.alu64_register(Operation::Add, A, GENERATION);
 }
 
-/// Lets pass what belongs to a call, for its To has a tag, and what may have a To that stands too far behind.
+/// Passes requests within a dialog, whose To has a tag, and messages whose To may be beyond the searched range.
 fn look_for_tag(program: &mut Assembler, exits: ExitLabels) {
     let is_found = program.label();
     program.alu32_constant(Operation::Set, OFFSET, word(MESSAGE + TO_BEGIN));
@@ -332,12 +333,12 @@ fn look_for_tag(program: &mut Assembler, exits: ExitLabels) {
     program.jump(read);
 }
 
-/// So many words in bytes.
+/// Converts words to bytes.
 fn bytes(words: usize) -> u32 {
     word(words * size_of::<u64>())
 }
 
-/// The same, for a word near the beginning.
+/// Converts words to bytes, for an offset near the start.
 fn near(words: usize) -> i16 {
     i16::try_from(words * size_of::<u64>()).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The memory that `recvmmsg` fills, and its headers: made once, so that a receive costs nothing for what it did not use.
+//! Memory and headers for `recvmmsg`, allocated once, so that unused slots cost nothing per receive.
 
 use std::io;
 use std::marker::PhantomData;
@@ -9,18 +9,19 @@ use std::slice;
 use crate::address::RAW_BYTES;
 use crate::batch::RECV_BATCH;
 
-/// No UDP datagram is larger, jumbograms apart, which are not for SIP.
+//= rfc3261#18.1.1:largest-datagram
+/// Maximum size of a UDP datagram. Jumbograms are larger, but SIP does not use them.
 pub(crate) const SLOT_BYTES: usize = 65_535;
-/// From one slot to the next. Not a multiple of the page, so that the heads of the slots, which are what is read most,
-/// fall on different cache sets; heads of up to 1 KiB lie within one page.
+/// Distance between slots. Not a multiple of the page size, so that the starts of the slots, which are read most,
+/// fall into different cache sets. The first 1 KiB of a slot lies within one page.
 const STRIDE_BYTES: usize = 65 * 1024;
-/// The part of each slot that is touched when the inbox is made: most SIP messages fit, so the first of them after the
-/// start do not pay for page faults. The rest of a slot costs no memory until a datagram fills it.
+/// Part of each slot that is pre-faulted when the arena is created. Most SIP messages fit, so the first ones after
+/// startup incur no page faults. The rest of a slot uses no memory until a datagram fills it.
 const PREFAULT_BYTES: usize = 2048;
-/// Room for a time stamp (32 bytes) and a drop count (24).
+/// Room for a timestamp (32 bytes) and a drop count (24).
 const CONTROL_BYTES: usize = 64;
 
-/// What the kernel reads and writes beside the datagrams.
+/// Headers, segments, names and control buffers shared with the kernel.
 #[repr(C)]
 struct Block {
     headers: [libc::mmsghdr; RECV_BATCH],
@@ -35,15 +36,15 @@ struct Control([u8; CONTROL_BYTES]);
 #[repr(C, align(4))]
 struct Name([u8; RAW_BYTES]);
 
-/// A datagram that the kernel has put into a slot.
+/// A datagram received into a slot.
 pub(crate) struct ReceivedSlot<'a> {
-    /// Which of the slots.
+    /// Index of the slot.
     pub(crate) slot: usize,
-    /// How many bytes of the slot the kernel has written.
+    /// Number of bytes written by the kernel.
     pub(crate) length: usize,
     /// Whether the datagram was larger than the slot.
     pub(crate) is_truncated: bool,
-    /// The sender, as `recvmsg` names it.
+    /// Source address, as returned by `recvmsg`.
     pub(crate) name: &'a [u8],
     /// The control messages.
     pub(crate) control: &'a [u8],
@@ -51,8 +52,8 @@ pub(crate) struct ReceivedSlot<'a> {
 
 /// [`RECV_BATCH`] slots for datagrams.
 ///
-/// Both pointers own their memory. Each header points to its segment, control buffer and name in the same block, each
-/// segment to its slot in the arena; no reference to any of that is held from one call to the next.
+/// Both pointers own their memory. Each header points to its segment, control buffer and name in the same block, and
+/// each segment to its slot in the arena. No reference to any of them is held between calls.
 pub(crate) struct RecvArena {
     block: NonNull<Block>,
     arena: NonNull<[u8]>,
@@ -60,19 +61,19 @@ pub(crate) struct RecvArena {
     owned: PhantomData<(Box<Block>, Box<[u8]>)>,
 }
 
-// SAFETY: an inbox owns all that it points to, and nothing of it belongs to one thread.
+// SAFETY: an arena owns everything it points to, and none of it is tied to a thread.
 unsafe impl Send for RecvArena {}
 
 impl RecvArena {
-    /// An inbox whose slots take datagrams of up to `slot_bytes`, at most [`SLOT_BYTES`].
+    /// Creates an arena whose slots take datagrams of up to `slot_bytes`, at most [`SLOT_BYTES`].
     pub(crate) fn new(slot_bytes: usize) -> Self {
         let slot_bytes = slot_bytes.min(SLOT_BYTES);
-        // The allocator takes zeroed memory of this size from the kernel, which provides a page when it is written.
+        // For zeroed memory of this size the allocator uses pages from the kernel, which are provided on first write.
         let mut arena = vec![0; RECV_BATCH * STRIDE_BYTES].into_boxed_slice();
         for slot in arena.chunks_exact_mut(STRIDE_BYTES) {
             slot.split_at_mut(PREFAULT_BYTES).0.fill(b'\n');
         }
-        // SAFETY: a block is integers, bytes and raw pointers, for all of which zero is a value.
+        // SAFETY: a block consists of integers, bytes and raw pointers, for all of which zero is a valid value.
         let block = unsafe { Box::<Block>::new_zeroed().assume_init() };
         let arena = NonNull::from(Box::leak(arena));
         let block = NonNull::from(Box::leak(block));
@@ -84,15 +85,15 @@ impl RecvArena {
         inbox
     }
 
-    /// Receives up to [`RECV_BATCH`] datagrams, one into each slot, without waiting; `on_arrival` sees them in order.
+    /// Receives up to [`RECV_BATCH`] datagrams, one per slot, without blocking. Calls `on_arrival` for each in order.
     pub(crate) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
         mut on_arrival: impl FnMut(ReceivedSlot<'_>),
     ) -> io::Result<usize> {
         let block = self.block.as_ptr();
-        // SAFETY: the headers were written when the inbox was made and restored after each use, and point to live memory
-        // of the sizes that they tell, of which no reference exists now; a null time-out means none.
+        // SAFETY: the headers were written when the arena was created and restored after each use. They point to live
+        // memory of the sizes they state, to which no reference exists at this point; a null timeout means none.
         let received = unsafe {
             let headers = (&raw mut (*block).headers).cast();
             let (count, flags) = (RECV_BATCH as _, libc::MSG_DONTWAIT as _);
@@ -101,8 +102,8 @@ impl RecvArena {
         let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
         debug_assert!(received <= RECV_BATCH);
         for slot in 0..received.min(RECV_BATCH) {
-            // SAFETY: `slot` is in range. The references cover one header, one name and one control buffer, which nobody
-            // else touches before the next call, and end within the loop.
+            // SAFETY: `slot` is in range. The references cover one header, one name and one control buffer, which
+            // nothing else accesses before the next call, and end within the loop.
             unsafe {
                 let header = &*(&raw const (*block).headers).cast::<libc::mmsghdr>().add(slot);
                 let name = &*(&raw const (*block).names).cast::<Name>().add(slot);
@@ -120,19 +121,19 @@ impl RecvArena {
         Ok(received)
     }
 
-    /// The first `length` bytes of a slot; none where there is no such slot, or it is not that long.
+    /// Returns the first `length` bytes of a slot; empty if the slot does not exist or is shorter.
     pub(crate) fn bytes(&self, slot: usize, length: usize) -> &[u8] {
         let is_whole = slot < RECV_BATCH && length <= self.slot_bytes;
         debug_assert!(is_whole, "the kernel writes within the slots that it was given");
         if !is_whole {
             return &[];
         }
-        // SAFETY: the range was just checked to be in the arena, whose bytes have all been values since it was made; the
-        // kernel writes only while the inbox is borrowed exclusively.
+        // SAFETY: the range was just checked to be in the arena, whose bytes have been initialized since it was
+        // created; the kernel writes only while the arena is borrowed exclusively.
         unsafe { slice::from_raw_parts(self.arena.as_ptr().cast::<u8>().add(slot * STRIDE_BYTES), length) }
     }
 
-    /// Tells the kernel in a slot's header where there is room.
+    /// Sets the pointers and lengths in a slot's header.
     ///
     /// # Safety
     /// `slot` is less than [`RECV_BATCH`], and no reference to the block or the slot exists.
@@ -153,11 +154,11 @@ impl RecvArena {
         }
     }
 
-    /// Tells the kernel in a slot's header how much room there is beside the datagram. It must be told anew each time, for that
-    /// is also where it answers; the rest of the header it only reads.
+    /// Restores the lengths of the name and control buffers in a slot's header. The kernel overwrites them on each
+    /// receive; it only reads the rest of the header.
     ///
     /// # Safety
-    /// As [`write_header`](Self::write_header), which has written this one.
+    /// As [`write_header`](Self::write_header), which must have written this header before.
     unsafe fn restore_header(&self, slot: usize) {
         let block = self.block.as_ptr();
         // SAFETY: the offset is within the block's array, since `slot` is in range.
@@ -173,7 +174,7 @@ impl RecvArena {
 
 impl Drop for RecvArena {
     fn drop(&mut self) {
-        // SAFETY: both were leaked boxes, are owned by this inbox alone and used for the last time.
+        // SAFETY: both are leaked boxes, owned by this arena alone and not used again.
         unsafe {
             drop(Box::from_raw(self.block.as_ptr()));
             drop(Box::from_raw(self.arena.as_ptr()));
@@ -181,7 +182,7 @@ impl Drop for RecvArena {
     }
 }
 
-/// The first `length` bytes, or all where `length` is more.
+/// Returns the first `length` bytes, or all if `length` exceeds the slice.
 fn head(bytes: &[u8], length: impl TryInto<usize>) -> &[u8] {
     let length = length.try_into().unwrap_or(0);
     bytes.get(..length).unwrap_or(bytes)
@@ -203,7 +204,7 @@ mod tests {
         let mut inbox = RecvArena::new(SLOT_BYTES);
         for round in 1..=3_u8 {
             sender.send(&[round; 9]).expect("loopback takes it");
-            // Waits for the datagram without taking it.
+            // Blocks until the datagram is there, without consuming it.
             receiver.peek(&mut [0; 16]).expect("a datagram");
             let socket = receiver.try_clone().expect("a descriptor");
             let thread = std::thread::spawn(move || {

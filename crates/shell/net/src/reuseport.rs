@@ -1,7 +1,7 @@
-//! Which socket of an address receives a datagram: a program that the kernel runs for each.
+//! Selection of the socket of an address that receives a datagram, by a BPF program that runs for each datagram.
 //!
-//! The kernel numbers the sockets of an address in the order in which they were bound; where a program names none that exists, it
-//! chooses by a hash of both ends, as it does without a program.
+//! The kernel numbers the sockets of an address in the order in which they were bound. If the program returns a
+//! number without a socket, the kernel selects by a hash of both endpoints, as it does without a program.
 
 use std::net::SocketAddr;
 
@@ -9,23 +9,24 @@ use strowger_overload::IN_PROGRESS;
 
 use crate::bpf::{self, Instruction};
 
-/// Who receives what comes to an address with several sockets.
+/// Which sockets of an address receive datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receivers {
-    /// All; each peer always meets the same one.
+    /// All sockets; a peer always reaches the same one.
     Any,
-    /// The first so many; each peer always meets the same one.
+    /// The first n sockets; a peer always reaches the same one.
     ByPeer(usize),
-    /// The first so many, each datagram any of them.
+    /// The first n sockets; each datagram goes to any of them.
     ByPacket(usize),
 }
 
-/// Which of the sockets of an address receives a datagram.
+/// Rule that selects the receiving socket of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverSelection {
-    /// Who receives.
+    /// The receiving sockets.
     pub receivers: Receivers,
-    /// For new work each receiver has a second socket. These were bound after the first ones of all receivers, so many.
+    /// Number of primary sockets if new work is separated. Each receiver then has a second socket for new work, bound
+    /// after the first sockets of all receivers.
     pub sorted: Option<usize>,
 }
 
@@ -35,20 +36,20 @@ impl From<Receivers> for ReceiverSelection {
     }
 }
 
-/// 2^32 by the golden ratio: neighbouring ports become far apart.
+/// 2^32 divided by the golden ratio; spreads neighbouring ports.
 const SPREAD: u32 = 0x9E37_79B9;
 
-/// Where in the program's memory the number of the first socket for this kind of datagram is.
+/// Scratch word that holds the number of the first socket for this kind of datagram.
 const FIRST: u32 = 0;
 
-/// The program for sockets that are bound to `local`. A datagram that is too short to be told has the first socket.
+/// Builds the program for sockets bound to `local`. A datagram too short to classify goes to the first socket.
 pub(crate) fn program(choice: ReceiverSelection, local: SocketAddr) -> Vec<Instruction> {
     let Some(all) = choice.sorted else {
         let mut program = choose(choice.receivers, local);
         program.push(bpf::return_accumulator());
         return program;
     };
-    // The kernel's own hash would choose among the second sockets too.
+    // The kernel's own hash would select the second sockets too.
     let receivers = if choice.receivers == Receivers::Any { Receivers::ByPeer(all) } else { choice.receivers };
     let mut program = sort(small(all));
     program.append(&mut choose(receivers, local));
@@ -56,7 +57,7 @@ pub(crate) fn program(choice: ReceiverSelection, local: SocketAddr) -> Vec<Instr
     program
 }
 
-/// Puts 0 into [`FIRST`] for what is in progress, and `all` for new work.
+/// Stores 0 in [`FIRST`] for work in progress and `all` for new work.
 fn sort(all: u32) -> Vec<Instruction> {
     let words = || IN_PROGRESS.iter().chain([b"\r\n\r\n"]).map(|word| u32::from_be_bytes(*word));
     let mut program = vec![bpf::load_word(0)];
@@ -74,7 +75,7 @@ fn sort(all: u32) -> Vec<Instruction> {
 /// Leaves the number of the receiver in the accumulator.
 fn choose(receivers: Receivers, local: SocketAddr) -> Vec<Instruction> {
     match receivers {
-        // No socket has this number.
+        // A number that no socket has.
         Receivers::Any => vec![bpf::load_constant(u32::MAX)],
         Receivers::ByPeer(1) | Receivers::ByPacket(1) => vec![bpf::load_constant(0)],
         Receivers::ByPacket(sockets) => {
@@ -92,7 +93,7 @@ fn choose(receivers: Receivers, local: SocketAddr) -> Vec<Instruction> {
     }
 }
 
-/// A number of sockets; there is at least one.
+/// Converts a number of sockets; at least one.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX).max(1)
 }
@@ -107,7 +108,7 @@ mod tests {
     use crate::udp::{BufferSizes, UdpSocket};
     use crate::{RecvBatch, batch};
 
-    /// Sockets of one address, in the order in which they were bound.
+    /// Binds sockets of one address, in order.
     fn sockets(local: SocketAddr, count: usize) -> Option<Vec<UdpSocket>> {
         let small = BufferSizes { receive: 256 * 1024, send: 64 * 1024 };
         let first = UdpSocket::bind(local, small).ok()?;
@@ -115,7 +116,7 @@ mod tests {
         Some(std::iter::once(first).chain(others).collect())
     }
 
-    /// Which socket each of `datagrams` from each of `peers` has come to.
+    /// Returns, for each of `peers`, the sockets that received its `datagrams`.
     fn who_receives(sockets: &mut [UdpSocket], peers: usize, datagrams: usize) -> Vec<BTreeSet<usize>> {
         let address = sockets[0].local_addr();
         let peers: Vec<_> = (0..peers).map(|_| Phone::bind((address.ip(), 0)).expect("a free port")).collect();
@@ -125,7 +126,7 @@ mod tests {
             for _ in 0..datagrams {
                 peer.send_to(b"x", address).expect("loopback takes it");
             }
-            // On loopback what was sent is received already.
+            // On loopback, a sent datagram is received at once.
             let mut count = 0;
             for (index, socket) in sockets.iter_mut().enumerate() {
                 socket.recv(&mut inbox).expect("a sound socket");

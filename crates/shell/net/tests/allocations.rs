@@ -1,4 +1,4 @@
-//! In steady state no packet costs an allocation, whether it leaves alone or joined.
+//! In steady state, no packet costs an allocation, whether sent alone or segmented.
 
 mod common;
 
@@ -12,8 +12,8 @@ use strowger_net::{BufferSizes, Clock, Flush, OrderingKey, RECV_BATCH, UdpSocket
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One round: a batch there in two lengths by turns, which have to be gathered to leave joined, and each datagram back to where it
-/// came from.
+/// Runs one round: a batch in two alternating lengths, which must be grouped for segmentation, and each datagram
+/// echoed back.
 fn round(clock: &Clock, here: &mut End, there: &mut End) {
     for number in 0..RECV_BATCH {
         here.outbox.next_slot().resize(900 + number % 2, b'x');
@@ -31,10 +31,10 @@ fn round(clock: &Clock, here: &mut End, there: &mut End) {
     here.socket.recv(&mut here.inbox).expect("a sound socket");
 }
 
-/// Looks at what warm rounds between these allocate.
+/// Counts allocations between warm rounds.
 fn count(mut here: End, mut there: End) -> [End; 2] {
     let clock = Clock::start();
-    // Buffers change places where datagrams are gathered: each is given the longer one some time.
+    // Grouping swaps buffers, so over time each one gets the longer datagram.
     for _ in 0..20 {
         round(&clock, &mut here, &mut there);
     }

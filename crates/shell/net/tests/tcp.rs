@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 use strowger_net::{IoOutcome, TcpListener, TcpStream};
 
-/// Far more than any machine needs, and the most that a failing test takes.
+/// Far more than any machine needs; bounds the time of a failing test.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn bind(ip: &str) -> Option<TcpListener> {
@@ -21,7 +21,7 @@ fn bind(ip: &str) -> Option<TcpListener> {
     }
 }
 
-/// Asks until there is an answer, waiting for the events of a socket between.
+/// Polls until there is a result, waiting for events of a socket in between.
 fn wait_for<T>(poll: &mut Poll, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     let mut events = Events::with_capacity(8);

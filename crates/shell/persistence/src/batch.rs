@@ -1,20 +1,20 @@
-//! What the store thread is given: some records, and who waits for them.
+//! Input of the store thread: records, and who waits for them.
 
 use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 use strowger_worker::RecordBatch;
 
-/// Records that are kept or refused together.
+/// Records that are stored or refused together.
 pub(crate) trait Batch: Send + 'static {
-    /// Shows each record in its order, and whether somebody waits to hear of it. Where nobody does it is applied already and
-    /// must be kept, be it later.
+    /// Passes each record to `show` in order, with whether a request waits for it. Records without one are already
+    /// applied and must be stored eventually.
     fn for_each(&self, show: &mut dyn FnMut(&[u8], bool));
 
-    /// Holds `token` until who waits has dealt with the answer: what was kept is in the table then.
+    /// Holds `token` until the requester has handled the result; stored records are in the table by then.
     fn hold_token(&mut self, token: Arc<()>);
 
-    /// Tells who waits.
+    /// Reports the result.
     fn acknowledge(self, kept: bool);
 }
 
@@ -32,16 +32,16 @@ impl Batch for RecordBatch {
     }
 }
 
-/// A batch, when it came and what it weighs.
+/// A batch with its arrival time and size.
 #[derive(Debug)]
 pub(crate) struct QueuedBatch<B> {
     pub(crate) batch: B,
     pub(crate) at: Timestamp,
     pub(crate) records: usize,
     pub(crate) bytes: usize,
-    /// Records that somebody waits for.
+    /// Number of records that a request waits for.
     pub(crate) awaited: usize,
-    /// The longest record.
+    /// Length of the longest record.
     pub(crate) longest: usize,
 }
 
@@ -57,7 +57,7 @@ impl<B: Batch> QueuedBatch<B> {
         Self { batch, at, records, bytes, awaited, longest }
     }
 
-    /// Refuses it; the records that nobody waits for are shown to `keep`.
+    /// Refuses the batch; records without a waiting request are passed to `keep`.
     pub(crate) fn refuse(self, mut keep: impl FnMut(&[u8])) {
         if self.awaited < self.records {
             self.batch.for_each(&mut |record, is_awaited| {

@@ -1,4 +1,4 @@
-//! The threads, and what starts and ends them.
+//! Start and stop of the threads.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,12 +23,12 @@ use crate::time::{MachineClocks, NowFn};
 use crate::writer::Writer;
 use crate::{Limits, Mode, StopReport};
 
-/// How long a stop lasts where nobody asked for one.
+/// Time limit of an implicit stop.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// Faults of the journal's files that are shown.
+/// Maximum number of journal damages reported.
 const SHOWN_DAMAGE: usize = 16;
 
-/// What all threads are made from.
+/// What all threads are created from.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) database: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) struct Parts {
 
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
-/// [`Persistence`](crate::Persistence) over any kind of batch.
+/// The implementation of [`Persistence`](crate::Persistence), generic over batches.
 pub(crate) struct Engine<B: Batch> {
     shared: Arc<Shared<B>>,
     threads: Threads,
@@ -114,7 +114,7 @@ impl<B: Batch> Engine<B> {
         self.shared.request(CheckpointRequest::Final(reply));
         let result = match answer.recv_timeout(within) {
             Ok(result) => {
-                // Nobody waits for the disk any more.
+                // Nothing waits for the disk at this point.
                 self.join();
                 result
             }
@@ -126,7 +126,7 @@ impl<B: Batch> Engine<B> {
         let unwritten = self.shared.queue.counters().unwritten;
         if unwritten > 0 {
             tracing::error!(
-                "the newest registrations of {unwritten} addresses are lost: they could not be written any more"
+                "the latest registrations of {unwritten} addresses are lost: they could not be written in time"
             );
         }
         let stopped = StopReport { clean: result.is_ok(), why: result.err() };
@@ -157,7 +157,7 @@ impl Parts {
     }
 }
 
-/// What the store thread begins with.
+/// What the store thread starts with.
 struct StoreThread<B: Batch> {
     parts: Parts,
     shared: Arc<Shared<B>>,
@@ -165,7 +165,7 @@ struct StoreThread<B: Batch> {
 }
 
 impl<B: Batch> StoreThread<B> {
-    /// Waits until it is time to try again; `false` where the server stops.
+    /// Waits for the next attempt; returns `false` if the server stops.
     fn await_opening(&self) -> bool {
         let why = || self.shared.status().state.to_string();
         let agenda = self.shared.wait_for_requests(None, self.shared.limits.recover_every);
@@ -266,7 +266,7 @@ fn spawn<B: Batch>(
     Ok(())
 }
 
-/// Where a thread panics nothing is promised any more.
+/// Reports a panic of a thread, after which nothing more is acknowledged.
 struct PanicGuard<B: Batch>(Arc<Shared<B>>);
 
 impl<B: Batch> Drop for PanicGuard<B> {

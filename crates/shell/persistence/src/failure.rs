@@ -1,4 +1,4 @@
-//! What is broken, in words for the operator.
+//! Failures, described for the operator.
 
 use std::io;
 
@@ -26,35 +26,35 @@ impl From<&CommitError> for StoreFailure {
             CommitError::Fault(fault) => fault.into(),
             full @ CommitError::Full { .. } => Self {
                 why: full.to_string(),
-                remedy: "see why there is no checkpoint; it goes on when there was one".to_owned(),
+                remedy: "find out why there is no checkpoint; registrations resume after the next one".to_owned(),
             },
         }
     }
 }
 
-/// Why nothing could be opened.
+/// Why a start failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The journal.
+    /// An error of the journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The system.
-    #[error("cannot {doing}: {cause}; look at the limits of this process and at the memory that is free")]
+    /// An error of the operating system.
+    #[error("cannot {doing}: {cause}; check the limits of this process and the free memory")]
     System {
-        /// What was tried.
+        /// What was attempted.
         doing: &'static str,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
 }
 
 impl StartError {
-    /// Whether it may go away by itself, or be mended while the server runs: then the server starts and tries again and again.
-    /// An operator who is there to read it gets all else as an answer to the start.
+    /// Returns whether the condition may resolve without a restart. If so, the server starts and keeps retrying; all
+    /// other errors are returned to the operator at startup.
     pub(crate) fn may_heal(&self) -> bool {
         match self {
             Self::Journal(JournalError::Disk(fault)) => kind_may_heal(fault.kind()),

@@ -1,49 +1,52 @@
-//! When the store thread begins a group with [`Mode::Through`](crate::Mode::Through): at once, or a moment later for the company.
+//! Group commit timing with [`Mode::WriteThrough`](crate::Mode::WriteThrough): whether the store thread begins a
+//! group at once or waits briefly for more records.
 //!
-//! A disk that is busy groups by itself: what comes meanwhile goes together. One that syncs in 0.1 ms would sync for each record
-//! while they come 0.2 ms apart, and waking the thread and syncing cost more than all the rest of a REGISTER. So while records
-//! come steadily a group begins a millisecond after the one before, or where its first record would be alone, when that has
-//! waited a millisecond. With few records, with many, and where nobody has come while it waited, nobody waits.
+//! A busy disk groups by itself: what arrives during a sync forms the next group. A disk that syncs in 0.1 ms would
+//! sync for every record if they arrive 0.2 ms apart, and waking the thread and syncing cost more than the rest of a
+//! REGISTER. So while records arrive steadily, a group begins a millisecond after the previous one; if it would hold
+//! a single record, it begins once that record has waited a millisecond. There is no wait with few records, with
+//! many, or if waiting has brought no more records.
 
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
 
-/// Records that need no more company: of the cost of a sync so small a part is left for each.
+/// Number of records at which a group need not wait: the share of a sync's cost per record is then small.
 pub(crate) const ENOUGH: usize = 16;
-/// The load is measured over so long.
+/// Interval over which the load is measured.
 const SPAN: Duration = Duration::from_millis(20);
-/// Records in a span from which on it is steady: five hundred a second.
+/// Records per interval from which the load counts as steady: 500 per second.
 const STEADY: u128 = 10;
-/// After so many groups that waited it is seen whether that was any good.
+/// Number of waits after which their benefit is evaluated.
 const TRIAL: usize = 16;
-/// Of so many groups that waited, one record more must have come: else those who register wait for their answers first.
+/// One further record must have joined per this many waits; otherwise the clients wait for their responses before
+/// they send more.
 const ONE_MORE_IN: usize = 8;
-/// So long nobody waits then.
+/// Time without waits after an evaluation without benefit.
 const REST: Duration = Duration::from_secs(1);
 
-/// Told what comes and when groups begin, says how long to wait.
+/// Decides how long to wait, from the arrivals and the groups begun.
 #[derive(Debug)]
 pub(crate) struct GroupCommit {
     wait: Duration,
-    /// When the last group began.
+    /// Start of the last group.
     begun: Timestamp,
     is_steady: bool,
-    /// Since when records are counted, and how many there were.
+    /// Start of the current interval, and the records counted in it.
     span: (Timestamp, usize),
-    /// Groups that waited, and the records that joined them meanwhile.
+    /// Groups that waited, and the records that joined them.
     trial: (usize, usize),
     rests_until: Timestamp,
 }
 
 impl GroupCommit {
-    /// Nobody is to wait for longer than `wait`.
+    /// Creates a policy with maximum wait `wait`.
     pub(crate) fn new(wait: Duration) -> Self {
         let never = Timestamp::ZERO;
         Self { wait, begun: never, is_steady: false, span: (never, 0), trial: (0, 0), rests_until: never }
     }
 
-    /// How long `waiting` records wait from `now` on, the first of which has come at `first`.
+    /// Returns how long `waiting` records should wait from `now`, the first of which arrived at `first`.
     pub(crate) fn pause(&self, first: Timestamp, waiting: usize, now: Timestamp) -> Duration {
         if waiting >= ENOUGH || !self.is_patient(now) {
             return Duration::ZERO;
@@ -52,12 +55,12 @@ impl GroupCommit {
         (since + self.wait).saturating_since(now)
     }
 
-    /// While nothing waits: whatever comes within so long may wait until then.
+    /// Returns the time, while the queue is empty, within which arriving records may wait.
     pub(crate) fn idle_wait(&self, now: Timestamp) -> Duration {
         if self.is_patient(now) { (self.begun + self.wait).saturating_since(now) } else { Duration::ZERO }
     }
 
-    /// A group of `records` begins. Where it has waited, `joined` of them came meanwhile.
+    /// Records that a group of `records` begins; if it waited, `joined` of them arrived during the wait.
     pub(crate) fn begin(&mut self, now: Timestamp, records: usize, joined: Option<usize>) {
         self.begun = now;
         self.measure(now, records);
@@ -82,7 +85,7 @@ impl GroupCommit {
         self.span = (now, 0);
     }
 
-    /// Whether records come so steadily that waiting is worth it. What was measured long ago says nothing.
+    /// Returns whether records arrive steadily enough for waiting to pay off. An old measurement does not count.
     fn is_patient(&self, now: Timestamp) -> bool {
         self.is_steady && now.saturating_since(self.span.0) < 2 * SPAN && now >= self.rests_until
     }
@@ -99,12 +102,12 @@ mod tests {
         Timestamp::from_nanos(nanos)
     }
 
-    /// What came of a load.
+    /// Result of a simulated load.
     #[derive(Debug, Default)]
     struct Outcome {
         groups: usize,
         records: usize,
-        /// The longest time between the coming of a record and the beginning of its group.
+        /// Longest time from the arrival of a record to the start of its group.
         longest: Duration,
         total: Duration,
         finished: Timestamp,
@@ -120,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A store thread in virtual time. `arrivals` says when the next comes, given when the last group was done.
+    /// A store thread in virtual time. `arrivals` returns the next arrival, given the end of the last group.
     struct Thread {
         grouping: GroupCommit,
         now: Timestamp,
@@ -132,7 +135,7 @@ mod tests {
             Self { grouping: GroupCommit::new(WAIT), now: at(5_000_000_000), sync }
         }
 
-        /// Serves records that come at these times, rising.
+        /// Serves records that arrive at the given times, in ascending order.
         fn serve(&mut self, arrivals: &[Timestamp]) -> Outcome {
             let mut outcome = Outcome::default();
             let mut rest = arrivals;
@@ -140,7 +143,8 @@ mod tests {
                 let there = |now: Timestamp| rest.iter().take_while(|at| **at <= now).count();
                 let ready = there(self.now);
                 let mut waited = false;
-                // As the queue does: it sleeps through the lull, then until the first comes. The sixteenth wakes it.
+                // Like the queue: sleeps through the idle wait, then until the first record is due. The sixteenth
+                // record wakes it.
                 let full = rest.get(ENOUGH - 1).copied();
                 let sleep = |now: Timestamp, pause| full.map_or(now + pause, |full| full.min(now + pause)).max(now);
                 if ready == 0 {
@@ -172,14 +176,14 @@ mod tests {
             outcome
         }
 
-        /// One record every `gap`, so many.
+        /// Serves `count` records, one every `gap`.
         fn steady(&mut self, gap: Duration, count: u32) -> Outcome {
             let begin = self.now;
             let arrivals: Vec<_> = (1..=count).map(|number| begin + gap * number).collect();
             self.serve(&arrivals)
         }
 
-        /// A client that has `window` records under way, and sends the next when all are answered.
+        /// Simulates a client with `window` outstanding records that sends the next ones once all are answered.
         fn closed(&mut self, window: usize, rounds: usize) -> Outcome {
             let begin = self.now;
             let mut all = Outcome::default();
@@ -229,9 +233,9 @@ mod tests {
 
     #[test]
     fn many_do_not_wait() {
-        // A hundred thousand a second, sixteen of which come within 0.16 ms.
+        // 100,000 per second, 16 of which arrive within 0.16 ms.
         let outcome = Thread::new(SYNC).steady(Duration::from_micros(10), 100_000);
-        // The last few wait for the next, who does not come.
+        // The last records wait for further ones that do not come.
         assert!(outcome.longest <= WAIT, "{outcome:?}");
         assert!(outcome.mean_wait() <= Duration::from_micros(80), "{outcome:?}");
         assert!(outcome.a_group() >= (ENOUGH - 1) as f64, "{outcome:?}");

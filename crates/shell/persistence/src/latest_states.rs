@@ -1,4 +1,4 @@
-//! What the journal says, by address of record: for a start or a checkpoint, and then to be gone.
+//! Temporary table of the journal's contents by address of record, for a start or a checkpoint.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,47 +7,48 @@ use strowger_registrar::{Record, record};
 
 use crate::paged::{ByteArena, PagedVec};
 
-/// Values of 20 and of 8 bytes a page.
+/// Pages of values of 20 and of 8 bytes.
 type Entries = PagedVec<Entry, 6_552>;
 type Slots = PagedVec<Slot, 16_384>;
 
-/// Of so many slots at most three are taken.
+/// At most three of this many slots are used.
 const SLOTS_FOR_THREE: usize = 4;
-/// The first slots, which double: a page of them.
+/// Initial number of slots, which doubles: one page.
 const FEWEST_SLOTS: usize = 16_384;
 
-/// Each address with the state that its records add up to, or with a refresh where its state is elsewhere. Its memory goes back
-/// to the system when it is dropped: it may be as large as the table that outlives it.
+/// The merged state of each address, or a refresh if the state itself is elsewhere.
+///
+/// Its memory returns to the system when it is dropped, since it may be as large as the permanent table.
 #[derive(Debug, Default)]
 pub(crate) struct LatestStates {
     texts: ByteArena,
     entries: Entries,
-    /// Open addressing, linear; a power of two of them.
+    /// Open addressing with linear probing; the number of slots is a power of two.
     slots: Slots,
     hasher: RandomState,
     scratch: Vec<u8>,
 }
 
-/// Where the address stands, with its state behind.
+/// Position of the address, followed by its state.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     block: u32,
     at: u32,
     aor: u32,
     state: u32,
-    /// Bytes that the state may grow to.
+    /// Capacity of the state in bytes.
     room: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     hash: u32,
-    /// One more than the number of the entry; 0 in an empty slot.
+    /// Number of the entry plus one; 0 in an empty slot.
     entry: u32,
 }
 
 impl LatestStates {
-    /// Adds what is newer than all before; `false` where it is no record.
+    /// Adds a record newer than all before; returns `false` if it is not a valid record.
     pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
         let Ok(record) = Record::parse(bytes) else { return false };
         let hash = self.hash(record.aor());
@@ -71,18 +72,18 @@ impl LatestStates {
         self.find(self.hash(aor), aor).is_some()
     }
 
-    /// The number of an address, and its state.
+    /// Returns the number of an address and its state.
     pub(crate) fn get(&self, aor: &[u8]) -> Option<(usize, &[u8])> {
         let number = self.find(self.hash(aor), aor)?;
         Some((number, self.entry(number).1))
     }
 
-    /// Addresses and states, in the order in which the addresses came first, which is that of their numbers.
+    /// Returns addresses and states in order of their numbers, which is that of first occurrence.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         (0..self.len()).map(|number| self.entry(number))
     }
 
-    /// Addresses and states by `place`, in one place by address.
+    /// Returns addresses and states sorted by `place`, then by address.
     pub(crate) fn sorted_by(&self, place: impl Fn(&[u8]) -> u8) -> impl Iterator<Item = (&[u8], &[u8])> {
         let places = (0u32..).zip(self.iter()).map(|(number, (aor, _))| (place(aor), number));
         let mut order: Vec<(u8, u32)> = places.collect();
@@ -104,7 +105,7 @@ impl LatestStates {
             self.entries.get_mut(number).state = len;
             return;
         }
-        // Twice the room, so that one which grows by little each time does not leave much behind.
+        // Double the capacity, so that a state that grows in small steps wastes little.
         let room = len.max(entry.room.saturating_mul(2));
         let (block, at) = self.texts.reserve(entry.aor + room);
         let aor = self.texts.get(entry.block, entry.at, entry.aor).to_vec();
@@ -150,7 +151,7 @@ impl LatestStates {
         }
     }
 
-    /// Keyed, for the addresses are whatever phones have sent.
+    /// Keyed, because phones choose the addresses.
     fn hash(&self, aor: &[u8]) -> u32 {
         self.hasher.hash_one(aor) as u32
     }
@@ -169,7 +170,7 @@ fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).expect("a record has a mebibyte at most")
 }
 
-/// For each number whether it was marked, by any thread.
+/// A bit per number, set by any thread.
 #[derive(Debug)]
 pub(crate) struct AtomicBitSet(Vec<AtomicU64>);
 

@@ -1,4 +1,4 @@
-//! What was kept comes back: rows of the database, and over them what the journal has besides.
+//! Loading at startup: rows of the database, overlaid with newer records of the journal.
 
 use std::num::NonZeroU8;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::latest_states::{AtomicBitSet, LatestStates};
 use crate::shared::Shared;
 use crate::time::StoreClock;
 
-/// Rows between two looks at whether the server stops, and updates of the progress.
+/// Rows between progress updates and checks for a stopping server.
 const ROWS_A_LOOK: u64 = 1024;
 
 /// Fills the location table, once.
@@ -29,7 +29,7 @@ pub(crate) struct Loader<D: Disk, B> {
     pub(crate) table: Table<B>,
 }
 
-/// What is filled, and from where.
+/// The table to fill, and its sources.
 pub(crate) struct Table<B> {
     pub(crate) database: PathBuf,
     pub(crate) locations: Arc<Locations>,
@@ -45,7 +45,7 @@ struct Counts {
 }
 
 impl<D: Disk, B: Batch> Loader<D, B> {
-    /// Loads, trying again as long as it takes, and then has the table taken for complete.
+    /// Loads, retrying as long as needed, then marks the table complete.
     pub(crate) fn run(mut self) {
         let begun = self.table.clock.now();
         let shared = Arc::clone(&self.table.shared);
@@ -69,13 +69,14 @@ impl<D: Disk, B: Batch> Loader<D, B> {
 
     fn load(&mut self, counts: &Counts) -> Result<(), CheckpointError> {
         let mut newer = LatestStates::default();
-        // A reader keeps as much memory as a segment has bytes.
+        // A reader holds a buffer as large as a segment.
         let mut reader = self.reader.clone();
         for segment in &self.segments {
             let mut bad = 0;
             match reader.read(*segment, |record| bad += u64::from(!newer.add(record))) {
                 Ok(()) => {}
-                // It was verified a moment ago and cannot be read any more: the others are worth more than waiting for it.
+                // It was just verified and has become unreadable. Loading the others is worth more than waiting for
+                // it.
                 Err(error) if self.tries >= READ_TRIES || matches!(error, JournalError::Changed { .. }) => {
                     tracing::error!("the registrations in a file of the journal are lost: {error}");
                     bad += 1;
@@ -114,7 +115,7 @@ impl<B: Batch> Table<B> {
         Ok(())
     }
 
-    /// Restores the rows, in several threads, and with them those refreshes of `newer` that have one, which it marks.
+    /// Restores the rows in several threads, applies those refreshes of `newer` that have a row, and marks them.
     fn load_rows(&self, newer: &LatestStates, counts: &Counts, refreshed: &AtomicBitSet) -> Result<(), StoreError> {
         let parts = NonZeroU8::new(self.shared.limits.load_threads).unwrap_or(NonZeroU8::MIN);
         let load = |part: SlotRange| self.load_part(&part, newer, counts, refreshed);
@@ -153,7 +154,7 @@ impl<B: Batch> Table<B> {
                     self.restore(&state, counts);
                     refreshed.set(number);
                 }
-                // What is not named there stays.
+                // Contacts not named in the changes stay.
                 Some((_, changes)) if Record::parse(changes).is_ok_and(|record| record.is_change_set()) => {
                     self.restore(row.record, counts);
                 }
@@ -168,7 +169,7 @@ impl<B: Batch> Table<B> {
                 Ok(())
             }
             Err(error @ StoreError::Damaged { .. }) => {
-                tracing::error!("only {rows} rows of the registrations in a part of the database can be read: {error}");
+                tracing::error!("only {rows} registrations can be read from a part of the database: {error}");
                 counts.skipped.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -200,7 +201,7 @@ impl<B: Batch> Table<B> {
         tracing::debug!("{loaded} registrations in {s:.1} s; {expired} addresses expired meanwhile");
         if skipped > 0 {
             tracing::error!(
-                "{skipped} kept registrations could not be read: their phones are reached when they register again"
+                "{skipped} stored registrations could not be read: their phones are reachable once they register again"
             );
         }
         self.shared.loaded();

@@ -1,4 +1,4 @@
-//! What the threads know of each other.
+//! State shared by the threads.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,14 +17,14 @@ use crate::status::{CheckpointStatus, Histogram, LoadReport, State, Status};
 use crate::time::NowFn;
 use crate::{Limits, Mode};
 
-/// A commit that is under way for so long is shown.
+/// Duration of a commit in progress from which it is shown.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What the checkpoint thread is asked.
+/// Requests to the checkpoint thread.
 #[derive(Debug)]
 pub(crate) enum CheckpointRequest {
     Backup(Task),
-    /// Checkpoint everything, then end.
+    /// Checkpoint everything, then stop.
     Final(Sender<Result<(), String>>),
 }
 
@@ -33,24 +33,24 @@ pub(crate) struct Shared<B> {
     pub(crate) limits: Limits,
     pub(crate) mode: Mode,
     pub(crate) now: NowFn,
-    /// Whoever is in a loop that takes long looks here.
+    /// Checked by long loops.
     is_stopping: AtomicBool,
     checkpoints: Mutex<CheckpointQueue>,
     checkpoints_changed: Condvar,
     health: Mutex<Health>,
-    /// Nanoseconds since when a commit is under way; 0 where none is.
+    /// Start of the commit in progress, in ns; 0 if none.
     commit_since: AtomicU64,
     is_loaded: AtomicBool,
     pub(crate) rows_done: AtomicU64,
     pub(crate) rows_of: AtomicU64,
 }
 
-/// What the checkpoint thread works from.
+/// Work of the checkpoint thread.
 #[derive(Debug, Default)]
 struct CheckpointQueue {
     closed: Vec<Segment>,
     requests: VecDeque<CheckpointRequest>,
-    /// Files of the journal are lost: the table in memory is to be written anew.
+    /// Whether files of the journal are lost, so that the table in memory must be written to the database.
     is_rewrite_requested: bool,
 }
 
@@ -58,7 +58,7 @@ struct CheckpointQueue {
 struct Health {
     opening: Option<String>,
     failing: Option<(Timestamp, StoreFailure)>,
-    /// A thread is gone.
+    /// Set when a thread has ended.
     ended: Option<(Timestamp, StoreFailure)>,
     loading: Option<String>,
     journal: strowger_journal::Status,
@@ -101,20 +101,20 @@ impl<B: Batch> Shared<B> {
         }
     }
 
-    /// Ends the loops that take long, and the pauses.
+    /// Ends long loops and pauses.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Waits, but for a server that stops.
+    /// Waits, unless the server is stopping.
     pub(crate) fn pause(&self, pause: Duration) {
         let guard = self.desk();
         let goes_on = |_: &mut CheckpointQueue| !self.is_stopping();
         drop(self.checkpoints_changed.wait_timeout_while(guard, pause, goes_on));
     }
 
-    /// Has all look again at what they wait for.
+    /// Wakes all waiting threads to check their conditions.
     fn wake(&self) {
         let desk = self.desk();
         self.checkpoints_changed.notify_all();
@@ -125,19 +125,19 @@ impl<B: Batch> Shared<B> {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    // The store thread's.
+    // Called by the store thread.
 
     pub(crate) fn cannot_open(&self, why: &str) {
         let before = self.health().opening.replace(why.to_owned());
         if before.as_deref() != Some(why) {
-            tracing::error!("registrations are refused until this is mended; it is tried again and again: {why}");
+            tracing::error!("registrations are refused until this is fixed; the server keeps retrying: {why}");
         }
     }
 
     pub(crate) fn opened(&self) {
         let was_closed = self.health().opening.take().is_some();
         if was_closed {
-            tracing::info!("the store of registrations could be opened");
+            tracing::info!("the store of registrations was opened");
         }
     }
 
@@ -184,10 +184,10 @@ impl<B: Batch> Shared<B> {
             return;
         }
         let s = now.saturating_since(since).as_secs();
-        tracing::info!("registrations are kept again, after {s} s");
+        tracing::info!("registrations are stored again, after {s} s");
     }
 
-    /// Nothing is kept any more, whatever is mended.
+    /// Ends storage for good; recovery does not resume it.
     pub(crate) fn end(&self, trouble: StoreFailure) {
         tracing::error!("registrations are refused with 503, calls go on: {}; {}", trouble.why, trouble.remedy);
         let mut health = self.health();
@@ -215,15 +215,15 @@ impl<B: Batch> Shared<B> {
         self.checkpoints_changed.notify_all();
     }
 
-    // The checkpoint thread's.
+    // Called by the checkpoint thread.
 
     pub(crate) fn request(&self, wish: CheckpointRequest) {
         self.desk().requests.push_back(wish);
         self.checkpoints_changed.notify_all();
     }
 
-    /// Waits until something is wished, or loading ends, and where there is a `done` until a segment newer than that is closed or
-    /// everything is to be written; at most for `pause`.
+    /// Waits for a request or the end of loading and, with `done`, also for a closed segment newer than that or a
+    /// request to rewrite everything; at most for `pause`.
     pub(crate) fn wait_for_requests(&self, done: Option<u64>, pause: Duration) -> VecDeque<CheckpointRequest> {
         let was_loaded = self.is_loaded();
         let is_idle = |desk: &mut CheckpointQueue| {
@@ -241,12 +241,12 @@ impl<B: Batch> Shared<B> {
         self.desk().is_rewrite_requested
     }
 
-    /// Whether everything is to be written, once.
+    /// Returns whether everything must be rewritten, and clears the request.
     pub(crate) fn take_rewrite_request(&self) -> bool {
         std::mem::take(&mut self.desk().is_rewrite_requested)
     }
 
-    /// The closed segments through `number`.
+    /// Returns the closed segments up to `number`.
     pub(crate) fn closed_through(&self, number: u64) -> Vec<Segment> {
         self.desk().closed.iter().copied().filter(|segment| segment.number <= number).collect()
     }
@@ -259,7 +259,7 @@ impl<B: Batch> Shared<B> {
         let was_failing = health.checkpoint.failing.take().is_some();
         drop(health);
         if was_failing {
-            tracing::info!("the checkpoint of the registrations is written again");
+            tracing::info!("checkpoints of the registrations succeed again");
         }
     }
 
@@ -269,11 +269,11 @@ impl<B: Batch> Shared<B> {
         health.checkpoint.segments_behind = segments_behind;
         drop(health);
         if before.as_deref() != Some(why) {
-            tracing::error!("no checkpoint of the registrations, so the journal grows; it is tried again: {why}");
+            tracing::error!("the checkpoint of the registrations failed, so the journal grows; retrying: {why}");
         }
     }
 
-    /// So many more expired rows are gone; so many are there.
+    /// Records that `removed` expired rows were purged and `rows` remain.
     pub(crate) fn purged(&self, removed: u64, rows: u64) {
         let mut health = self.health();
         health.checkpoint.purged += removed;
@@ -284,20 +284,20 @@ impl<B: Batch> Shared<B> {
         self.desk().closed.clone()
     }
 
-    /// Whether there is a closed segment newer than `done`.
+    /// Returns whether there is a closed segment newer than `done`.
     pub(crate) fn is_behind(&self, done: u64) -> bool {
         self.desk().closed.last().is_some_and(|last| last.number > done)
     }
 
-    /// Why the last try of a checkpoint failed.
+    /// Returns why the last checkpoint failed.
     pub(crate) fn why_behind(&self) -> String {
         let failing = self.health().checkpoint.failing.clone();
-        failing.unwrap_or_else(|| "the database has not all of the journal yet".to_owned())
+        failing.unwrap_or_else(|| "the database does not contain the whole journal yet".to_owned())
     }
 
-    // The loading threads'.
+    // Called by the loader threads.
 
-    /// All is in the table: checkpoints may begin.
+    /// Marks the table as loaded; checkpoints may begin.
     pub(crate) fn loaded(&self) {
         self.is_loaded.store(true, Ordering::Release);
         self.wake();
@@ -310,11 +310,11 @@ impl<B: Batch> Shared<B> {
     pub(crate) fn cannot_load(&self, why: &str) {
         let before = self.health().loading.replace(why.to_owned());
         if before.as_deref() != Some(why) {
-            tracing::error!("the registrations cannot be loaded; it is tried again and again: {why}");
+            tracing::error!("the registrations cannot be loaded; the server keeps retrying: {why}");
         }
     }
 
-    /// Why loading has to be tried again.
+    /// Returns why loading is being retried.
     pub(crate) fn why_not_loaded(&self) -> Option<String> {
         self.health().loading.clone()
     }
@@ -323,7 +323,7 @@ impl<B: Batch> Shared<B> {
         update(&mut self.health().load_report);
     }
 
-    // The operator's.
+    // For the operator.
 
     pub(crate) fn status(&self) -> Status {
         let now = (self.now)();
@@ -367,17 +367,13 @@ impl<B: Batch> Shared<B> {
         let commit = Timestamp::from_nanos(self.commit_since.load(Ordering::Relaxed));
         let under_way = now.saturating_since(commit);
         if commit != Timestamp::ZERO && under_way >= SLOW {
-            let why = format!("a commit to the journal's disk has been under way for {} s", under_way.as_secs());
-            return State::Failing {
-                since: under_way,
-                why,
-                remedy: "look what else uses it, and at its health".into(),
-            };
+            let why = format!("a commit to the journal's disk has been in progress for {} s", under_way.as_secs());
+            return State::Failing { since: under_way, why, remedy: "check its load and its health".into() };
         }
         if let Some((first, last)) = counters.overflow_period
             && now.saturating_since(last) < OVERFLOW_SHOWN
         {
-            let why = "more registrations come than the disk keeps: as many wait as may, others are refused".to_owned();
+            let why = "registrations arrive faster than the disk can store them: the queue is full, and further ones are refused".to_owned();
             let remedy = "give the journal a faster disk, or let phones register less often".to_owned();
             return State::Failing { since: now.saturating_since(first), why, remedy };
         }

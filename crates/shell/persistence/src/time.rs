@@ -1,4 +1,4 @@
-//! Store time: a timeline that only goes forward, over restarts and whatever becomes of the wall clock.
+//! Store time: a monotonic timeline across restarts, independent of changes to the wall clock.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use rustix::time::{ClockId, clock_gettime};
 use strowger_foundation::Timestamp;
 use strowger_journal::Stamp;
 
-/// Where the kernel says which boot this is.
+/// File with the kernel's boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const STAMP_LEN: usize = 40;
 
 /// The process's monotonic clock, as a function.
 pub type NowFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The machine's other clocks; only stamps have them.
+/// Other clocks of the machine, used only for stamps.
 pub(crate) trait MachineClocks: Send + Sync {
-    /// Milliseconds since 1970 by the wall clock.
+    /// Returns wall-clock milliseconds since 1970.
     fn wall_ms(&self) -> u64;
-    /// Milliseconds since this boot, suspension included.
+    /// Returns milliseconds since boot, including suspend.
     fn boot_ms(&self) -> u64;
-    /// Which boot it is; zeros where that is not known.
+    /// Returns the boot id; zeros if unknown.
     fn boot_id(&self) -> [u8; 16];
 }
 
@@ -61,18 +61,18 @@ impl MachineClocks for SystemClocks {
     }
 }
 
-/// Store time in this process: its origin and the monotonic clock.
+/// Store time in this process: an origin on the monotonic clock.
 #[derive(Clone)]
 pub(crate) struct StoreClock {
     now: NowFn,
     machine: Arc<dyn MachineClocks>,
-    /// Nanoseconds of store time at [`Timestamp::ZERO`].
+    /// Store time at [`Timestamp::ZERO`], in ns.
     origin: u64,
 }
 
 impl StoreClock {
-    /// Goes on where `last` stood: by the time since boot where it is the same boot, else by the wall clock, and by no less than
-    /// this boot has lasted. A new store begins with the wall clock's time.
+    /// Continues from `last`: by the time since boot if the boot is the same, otherwise by the wall clock, but by no
+    /// less than the current uptime. A new store begins with the wall-clock time.
     pub(crate) fn resume(last: Option<Stamp>, now: NowFn, machine: Arc<dyn MachineClocks>) -> Self {
         let store_ms = last.map_or_else(|| machine.wall_ms(), |last| resumed(&last, &*machine));
         let at = now().as_nanos();
@@ -87,7 +87,7 @@ impl StoreClock {
         (self.now)()
     }
 
-    /// Milliseconds of store time.
+    /// Returns the store time in milliseconds.
     pub(crate) fn store_ms(&self) -> u64 {
         self.origin.saturating_add(self.now().as_nanos()) / 1_000_000
     }
@@ -114,12 +114,12 @@ fn resumed(last: &Stamp, machine: &dyn MachineClocks) -> u64 {
     last.store_ms.saturating_add(elapsed)
 }
 
-/// The later of two stamps, by store time.
+/// Returns the later of two stamps by store time.
 pub(crate) fn later(one: Option<Stamp>, other: Option<Stamp>) -> Option<Stamp> {
     one.into_iter().chain(other).max_by_key(|stamp| stamp.store_ms)
 }
 
-/// A stamp as it is kept with a checkpoint.
+/// Encodes a stamp as stored with a checkpoint.
 pub(crate) fn encode(stamp: &Stamp) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(STAMP_LEN);
     for number in [stamp.store_ms, stamp.wall_ms, stamp.boot_ms] {

@@ -1,6 +1,6 @@
-//! Placeholders, which are written `?` for all databases.
+//! Placeholders, written `?` for all databases.
 
-/// The statement with `$1`, `$2`, … for each `?` outside quotes and comments, as PostgreSQL wants them.
+/// Replaces each `?` outside quotes and comments by `$1`, `$2`, … for PostgreSQL.
 pub(crate) fn number_placeholders(sql: &str) -> String {
     let mut text = String::with_capacity(sql.len() + 8);
     let (mut count, mut within) = (0, None);

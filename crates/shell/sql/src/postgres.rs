@@ -17,10 +17,10 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement};
 use crate::session::{Each, Fault, Session};
 use crate::{Row, Server, Value, placeholders};
 
-/// Statements that a connection keeps prepared.
+/// Maximum number of prepared statements per connection.
 const MAX_STATEMENTS: usize = 64;
 
-/// How long a connection that ends may take to say so.
+/// Timeout of closing a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A connection.
@@ -54,7 +54,7 @@ impl Postgres {
         client.ok_or_else(|| Fault::Unreachable("the connection is closed".to_owned()))
     }
 
-    /// What `asked` gives, within the patience.
+    /// Waits for a future, up to the timeout.
     fn wait<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Fault> {
         let answered = self.runtime.block_on(async { timeout(self.timeout, asked).await });
         answered.map_err(|_| Fault::timeout(self.timeout))?.map_err(|error| fault(&error))
@@ -111,7 +111,7 @@ fn connect_fault(error: &Error) -> Fault {
         (Some(said), _) if is_refusal(said) => Fault::Refused(said.message().to_owned()),
         (Some(said), _) => Fault::Unreachable(said.message().to_owned()),
         (None, Some(cause)) if cause.is::<std::io::Error>() => Fault::Unreachable(cause.to_string()),
-        // It asks for a password where none is given, for example.
+        // For example, the server asks for a password and none is configured.
         (None, Some(cause)) => Fault::Refused(format!("{error}: {cause}")),
         (None, None) => Fault::Unreachable(error.to_string()),
     }
@@ -126,7 +126,7 @@ fn is_refusal(said: &DbError) -> bool {
 
 fn fault(error: &Error) -> Fault {
     match (error.as_db_error(), std::error::Error::source(error)) {
-        // The server shuts down, or ends this connection.
+        // The server is shutting down or has terminated this connection.
         (Some(said), _) if said.code().code().starts_with("57P") => Fault::Unreachable(said.message().to_owned()),
         (Some(said), _) => Fault::Failed { why: said.message().to_owned(), state: Some(said.code().code().to_owned()) },
         (None, Some(cause)) if !error.is_closed() && !cause.is::<std::io::Error>() => {

@@ -10,10 +10,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params_from_iter};
 use crate::session::{Each, Fault, Session};
 use crate::{Row, Value};
 
-/// Instructions of SQLite's machine between two looks at the clock.
+/// Instructions of SQLite's virtual machine between two readings of the clock.
 const INSTRUCTIONS_PER_CLOCK_READ: i32 = 10_000;
 
-/// A file that is open.
+/// An open file.
 pub(crate) struct Sqlite {
     connection: Connection,
     deadline: Deadline,
@@ -62,7 +62,7 @@ impl Session for Sqlite {
     }
 }
 
-/// Until when a statement may work: milliseconds since this was first asked.
+/// Deadline of a statement, in milliseconds since the first use.
 #[derive(Clone)]
 struct Deadline {
     timeout: Duration,
@@ -104,7 +104,7 @@ impl ToSql for Value {
     }
 }
 
-/// A text that is no UTF-8 is given as its bytes.
+/// Converts a value. Text that is not UTF-8 becomes bytes.
 fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,

@@ -1,14 +1,14 @@
-//! Addresses of record as people type them, made canonical.
+//! Canonicalization of typed addresses of record.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
 use crate::StoreError;
 
-/// The longest address that is taken, in bytes.
+/// Maximum length of an address, in bytes.
 pub const MAX_ADDRESS_LEN: usize = 255;
 
-/// A canonical address of record: `user@domain`, the user part unescaped, the domain in lower case.
+/// A canonical address of record: `user@domain`, with the user part unescaped and the domain in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     text: String,
@@ -16,29 +16,30 @@ pub struct Address {
 }
 
 impl Address {
-    /// Takes `user@domain` literally, and `sip:user@domain` or `sips:user@domain` as a URI, whose escapes are undone.
+    /// Parses `user@domain` literally, and `sip:user@domain` or `sips:user@domain` as a URI, whose escapes are
+    /// decoded.
     ///
-    /// The canonical form is itself a `user@domain` that is taken as it is.
+    /// The canonical form is itself a `user@domain` that parses to the same address.
     ///
     /// # Errors
-    /// [`StoreError::BadAddress`] where `typed` is neither.
+    /// [`StoreError::BadAddress`] if `typed` is neither.
     pub fn parse(typed: &str) -> Result<Self, StoreError> {
         canonical(typed.trim()).map_err(|fault| StoreError::BadAddress { typed: typed.to_owned(), fault })
     }
 
-    /// The whole address.
+    /// Returns the whole address.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What stands before the last `@`: the user name of a digest.
+    /// Returns the part before the last `@`: the digest user name.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.text[..self.at]
     }
 
-    /// What stands after the last `@`.
+    /// Returns the part after the last `@`.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.text[self.at + 1..]
@@ -51,7 +52,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
@@ -61,16 +62,16 @@ pub enum AddressError {
     /// Nothing before the `@`.
     #[error("it has no user before the \"@\"")]
     NoUser,
-    /// A character before the `@` that no user name may have. A colon would end the user name of a digest.
+    /// An invalid character before the `@`. A colon would end the digest user name.
     #[error("a user has no spaces, colons, angle brackets or control characters")]
     User,
     /// A second `@` in a URI.
     #[error("a second \"@\" in a URI is written %40")]
     At,
-    /// An escape that is none, or that hides bytes that are no UTF-8.
+    /// An invalid escape, or one that encodes bytes that are not UTF-8.
     #[error("its escapes (%..) are not two hexadecimal digits each, of UTF-8 text")]
     Escape,
-    /// A domain that is none.
+    /// An invalid domain.
     #[error(
         "its domain is no host name, IPv4 address or [IPv6 address]; a port or parameters do not belong to an address, \
          and an international name is written in its xn-- form"
@@ -99,7 +100,7 @@ fn canonical(typed: &str) -> Result<Address, AddressError> {
     Ok(Address { text, at })
 }
 
-/// Whether there was a scheme, and what follows it.
+/// Returns whether there was a scheme, and the rest.
 fn without_scheme(typed: &str) -> (bool, &str) {
     match typed.split_once(':') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sip") || scheme.eq_ignore_ascii_case("sips") => {

@@ -1,4 +1,4 @@
-//! Where users, aliases and gateways are kept, and the little SQL that all of these places understand.
+//! Storage backends of users, aliases and gateways, and the SQL subset that all of them support.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use strowger_sql::Value;
 use crate::error::Fault;
 use crate::{SharedDatabase, StoreError, UserStore, transact};
 
-/// A file of SQLite, or a [database that servers share](crate::Shared).
+/// A storage backend: a SQLite file or a [shared database](crate::SharedDatabase).
 #[expect(private_bounds, reason = "nobody else makes a place")]
 pub trait Backend: Transact {}
 
-/// What makes transactions.
+/// Runs transactions.
 pub(crate) trait Transact {
-    /// All reads of `job` see one state of the database.
+    /// Runs `job`, whose reads see one state of the database.
     fn read<T>(&mut self, job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError>;
 
-    /// All writes of `job` happen, or none. It may be called again where another one wrote the same at the same time.
+    /// Runs `job`, whose writes take effect as a whole or not at all. May call it again after a write conflict.
     fn write<T>(&mut self, job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError>;
 }
 
@@ -28,11 +28,11 @@ pub(crate) trait Sql {
 
     fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<SqlRow>, Fault>;
 
-    /// How many rows were inserted, changed or deleted.
+    /// Executes a statement and returns the number of rows inserted, changed or deleted.
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault>;
 }
 
-/// What the tables are called there.
+/// Names of the tables in a backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tables {
     pub(crate) users: &'static str,
@@ -45,14 +45,18 @@ pub(crate) struct Tables {
 pub(crate) struct SqlRow(pub(crate) Vec<Value>);
 
 impl SqlRow {
+    /// Returns text.
+    ///
     /// # Errors
-    /// [`Fault::Unexpected`] where there is something else.
+    /// [`Fault::Unexpected`] for another type.
     pub(crate) fn text(&self, index: usize) -> Result<String, Fault> {
         self.text_or_null(index)?.ok_or(Fault::Unexpected)
     }
 
+    /// Returns text, or `None` for NULL.
+    ///
     /// # Errors
-    /// As [`text`](Self::text).
+    /// As for [`text`](Self::text).
     pub(crate) fn text_or_null(&self, index: usize) -> Result<Option<String>, Fault> {
         match self.0.get(index) {
             Some(Value::Text(text)) => Ok(Some(text.clone())),
@@ -61,14 +65,18 @@ impl SqlRow {
         }
     }
 
+    /// Returns a number.
+    ///
     /// # Errors
-    /// As [`text`](Self::text), and where the number does not fit.
+    /// As for [`text`](Self::text), and if the number does not fit.
     pub(crate) fn number<N: TryFrom<i64>>(&self, index: usize) -> Result<N, Fault> {
         self.number_or_null(index)?.ok_or(Fault::Unexpected)
     }
 
+    /// Returns a number, or `None` for NULL.
+    ///
     /// # Errors
-    /// As [`number`](Self::number).
+    /// As for [`number`](Self::number).
     pub(crate) fn number_or_null<N: TryFrom<i64>>(&self, index: usize) -> Result<Option<N>, Fault> {
         match self.0.get(index) {
             Some(Value::Integer(number)) => Ok(Some(N::try_from(*number).map_err(|_| Fault::Unexpected)?)),
@@ -77,14 +85,16 @@ impl SqlRow {
         }
     }
 
+    /// Returns a boolean.
+    ///
     /// # Errors
-    /// As [`number`](Self::number).
+    /// As for [`number`](Self::number).
     pub(crate) fn boolean(&self, index: usize) -> Result<bool, Fault> {
         Ok(self.number::<i64>(index)? != 0)
     }
 }
 
-/// A file of SQLite.
+/// A SQLite file.
 #[derive(Debug)]
 pub struct SqliteFile {
     pub(crate) connection: Connection,
@@ -98,18 +108,18 @@ impl Transact for SqliteFile {
         transact::read(&self.connection, &self.path, |transaction| job(&mut &*transaction))
     }
 
-    /// When it returns, what was written is on the disk.
+    /// Everything written is synced when this returns.
     fn write<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
         transact::write(&mut self.connection, &self.path, |transaction| job(&mut &*transaction))
     }
 }
 
-/// One of both, for who does not care which.
+/// Either backend, for callers that support both.
 #[derive(Debug)]
 pub enum AnyBackend {
     /// A file.
     File(SqliteFile),
-    /// A database that servers share.
+    /// A shared database.
     Shared(SharedDatabase),
 }
 
@@ -172,7 +182,7 @@ pub(crate) fn bound(value: &Value) -> SqliteValue {
     }
 }
 
-/// A text that is no UTF-8 is shown as bytes, which no column here has.
+/// Converts a value. Text that is not UTF-8 becomes bytes, which no column here has.
 fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,

@@ -1,4 +1,4 @@
-//! Many users at once, as another server had them.
+//! Bulk import of users from another server.
 
 use strowger_directory::Ha1s;
 
@@ -8,45 +8,45 @@ use crate::ha1::check_realm;
 use crate::users::{hexadecimal, insert_user, is_user, target_of};
 use crate::{Address, Backend, StoreError, UserStore};
 
-/// A user with the hashes of a password that nobody knows here.
+/// A user with password hashes; the password is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewUser {
-    /// The address of record.
+    /// Address of record.
     pub address: Address,
-    /// The realm of the hashes.
+    /// Realm of the hashes.
     pub realm: String,
     /// At least one hash.
     pub ha1: Ha1s,
 }
 
-/// What becomes of users that are there already.
+/// What to do with users that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnConflict {
-    /// They stay as they are.
+    /// Keep them unchanged.
     Keep,
-    /// They get the new realm and hashes.
+    /// Replace realm and hashes.
     Replace,
 }
 
-/// What became of a user, or of a gateway.
+/// Outcome of adding a user or a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// It is new.
+    /// It was added.
     Added,
-    /// It was there, and is now as it was given.
+    /// It existed and was replaced.
     Replaced,
-    /// It was there, and is as it was.
+    /// It existed and was kept.
     Kept,
-    /// It cannot be there: why.
+    /// It was refused, with the reason.
     Refused(String),
 }
 
 impl<P: Backend> UserStore<P> {
-    /// Adds `users` in one transaction, and says of each what became of it. One that is an alias, or has no hash, is refused, and the others are
-    /// added all the same.
+    /// Adds `users` in one transaction and returns the outcome for each. A user that is an alias or has no hash is
+    /// refused; the others are added regardless.
     ///
     /// # Errors
-    /// What befalls the file; then nothing was changed.
+    /// File errors; nothing was changed then.
     pub fn put_users(&mut self, users: &[NewUser], existing: OnConflict) -> Result<Vec<PutOutcome>, StoreError> {
         self.backend.write(|sql| {
             let put = |user| {
@@ -57,10 +57,10 @@ impl<P: Backend> UserStore<P> {
         })
     }
 
-    /// As [`put_users`](Self::put_users), but changes nothing.
+    /// Like [`put_users`](Self::put_users), but changes nothing.
     ///
     /// # Errors
-    /// What befalls the file.
+    /// File errors.
     pub fn dry_run_put_users(
         &mut self,
         users: &[NewUser],
@@ -70,7 +70,7 @@ impl<P: Backend> UserStore<P> {
     }
 }
 
-/// What becomes of the user.
+/// Returns the outcome of putting a user.
 fn put_outcome(sql: &mut dyn Sql, user: &NewUser, existing: OnConflict) -> Result<PutOutcome, Fault> {
     if let Err(error) = check_realm(&user.realm) {
         return Ok(PutOutcome::Refused(error.to_string()));

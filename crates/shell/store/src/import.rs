@@ -1,4 +1,4 @@
-//! Users from a table.
+//! Import of users from a table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -19,40 +19,40 @@ pub enum ImportError {
         "the first line names the columns: aor,password or aor,ha1_md5[,ha1_sha256[,ha1_sha512_256]], with commas between"
     )]
     Header,
-    /// More or fewer columns than the first line has.
+    /// The number of columns differs from the first line.
     #[error("it has {found} columns, the first line {expected}")]
     Columns {
-        /// How many the first line has.
+        /// Number of columns in the first line.
         expected: u64,
-        /// How many this one has.
+        /// Number of columns in this line.
         found: u64,
     },
     /// Not UTF-8.
     #[error("it is not UTF-8 text")]
     Text,
-    /// A hash that is none.
+    /// An invalid hash.
     #[error("{column} is not {digits} hexadecimal digits")]
     Hash {
-        /// The column.
+        /// Its column.
         column: &'static str,
-        /// How many digits its hashes have.
+        /// Number of digits its hashes have.
         digits: usize,
     },
     /// All hashes are empty.
     #[error("it has no hash")]
     NoHash,
-    /// An address that an earlier line has.
+    /// An address that occurs in an earlier line.
     #[error("{aor} is on line {first} already")]
     Twice {
         /// The address.
         aor: String,
-        /// The earlier line.
+        /// Number of the earlier line.
         first: u64,
     },
-    /// An address, password or user that is refused here as elsewhere.
+    /// An address, password or user that the store refuses.
     #[error("{0}")]
     Refused(Box<StoreError>),
-    /// What else can be wrong with comma-separated values.
+    /// Another error of the CSV syntax.
     #[error("{0}")]
     Syntax(csv::Error),
 }
@@ -64,16 +64,16 @@ struct Line {
 }
 
 impl<P: Backend> UserStore<P> {
-    /// Adds a user for each line of a table of comma-separated values, or none; returns their domains, with how many have each.
+    /// Adds a user for each line of a CSV table, or none at all. Returns the number of users per domain.
     ///
-    /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256` and
-    /// `ha1_sha512_256` in hexadecimal digits (empty where unknown), which must have been made with `realm`.
+    /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256`
+    /// and `ha1_sha512_256` in hexadecimal digits (empty if unknown), which must have been computed with `realm`.
     ///
     /// # Errors
-    /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; what befalls the file.
+    /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; file errors.
     pub fn import_csv(&mut self, mut table: impl Read, realm: &str) -> Result<BTreeMap<String, usize>, StoreError> {
         ha1::check_realm(realm)?;
-        // Read before the transaction: whoever writes the table may be slow, and others want to write.
+        // Read before the transaction: the table's writer may be slow, and other processes want to write.
         let mut bytes = Vec::new();
         table.read_to_end(&mut bytes).map_err(|cause| StoreError::Unreadable { cause })?;
         let lines = users_in(text_of(&bytes)?, realm)?;
@@ -92,7 +92,7 @@ impl<P: Backend> UserStore<P> {
     }
 }
 
-/// Without the mark that some spreadsheets put first.
+/// Returns the text without the byte order mark that some spreadsheets write.
 fn text_of(table: &[u8]) -> Result<&str, StoreError> {
     let text = str::from_utf8(table).map_err(|error| {
         let line = LineCounter::new(table).line_at(error.valid_up_to());
@@ -123,7 +123,7 @@ fn users_in(table: &str, realm: &str) -> Result<Vec<Line>, StoreError> {
     Ok(lines)
 }
 
-/// Counts as an editor does. The reader's own count is that of the first empty line before a record.
+/// Counts lines as an editor does. The CSV reader's own count is that of the first empty line before a record.
 struct LineCounter<'a> {
     rest: &'a [u8],
     passed: usize,
@@ -135,7 +135,7 @@ impl<'a> LineCounter<'a> {
         Self { rest: text, passed: 0, line: 1 }
     }
 
-    /// The line of the first byte from `offset` on that ends no line. Offsets come in rising order.
+    /// Returns the line of the first byte from `offset` on that is no line end. Offsets must be ascending.
     fn line_at(&mut self, offset: usize) -> u64 {
         let (before, after) = self.rest.split_at(offset.saturating_sub(self.passed).min(self.rest.len()));
         let ends = after.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
@@ -147,7 +147,7 @@ impl<'a> LineCounter<'a> {
     }
 }
 
-/// Where each column stands.
+/// Index of each column.
 struct Columns {
     aor: usize,
     hashes: HashColumns,

@@ -1,13 +1,13 @@
-//! Where users, aliases and gateways are kept: one SQLite file, with the hashes of passwords and never a password.
+//! Storage of users, aliases and gateways: one SQLite file, with password hashes and never a password.
 //!
-//! A server [loads](UserStore::load) a [`Directory`](strowger_directory::Directory) when it starts and then asks now and
-//! again [what changed](UserStore::changes_since). Triggers in the database write the log that answers this, so it makes
-//! no difference who changed a row: this process, `strowger user …` in another one, or any SQL client.
+//! A server [loads](UserStore::load) a [`Directory`](strowger_directory::Directory) at startup and then polls for
+//! [changes](UserStore::changes_since). Triggers in the database write the change log, so changes are seen regardless
+//! of who made them: this process, `strowger user …` in another one, or any SQL client.
 //!
-//! [`LocationStore`] keeps registrations in the same file, as the checkpoint of the server's journal. [`backup`] copies the
-//! file while it is in use, [`restore`] puts such a copy in its place.
+//! [`LocationStore`] keeps registrations in the same file, as the checkpoint of the server's journal. [`backup`]
+//! copies the file while it is in use; [`restore`] replaces the database by such a copy.
 //!
-//! What a person types is brought into canonical form here, by [`Address`]; what stands in the database is canonical.
+//! [`Address`] canonicalizes what a person types; the database has canonical addresses only.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One server a database.
+//! Lock that allows one server per database.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -8,20 +8,20 @@ use std::path::Path;
 use crate::StoreError;
 use crate::backup::{absolute, sibling};
 
-/// A server's claim on a database, as long as it lives: two servers with journals of their own would each take the other's
-/// checkpoint for its own. Commands that look at the database, or change users, need none.
+/// Exclusive use of a database by a server, until dropped. Two servers with separate journals would each mistake the
+/// other's checkpoint for its own. Commands that read the database or change users do not need the lock.
 #[derive(Debug)]
 pub struct DatabaseLock {
     _file: File,
 }
 
-/// Claims the database at `path` for one server. The claim is the lock of a file beside it, with `.lock` behind its name: SQLite's
-/// own locks come and go, and would go with any other file handle on the database.
+/// Locks the database at `path` for one server. The lock is on a separate file with the suffix `.lock`: SQLite's own
+/// locks are transient, and would be lost when any other handle of the database file is closed.
 ///
 /// # Errors
-/// [`StoreError::InUse`] where another server has it; what befalls the file.
+/// [`StoreError::InUse`] if another server has the lock; file errors.
 pub fn lock(path: impl AsRef<Path>) -> Result<DatabaseLock, StoreError> {
-    // One file has one name here, whatever links lead to it.
+    // Resolve links, so that a file has one name.
     let path = fs::canonicalize(&path).or_else(|_| absolute(path.as_ref()))?;
     let name = sibling(&path, ".lock");
     let failed = |cause: io::Error| match cause.kind() {

@@ -1,4 +1,4 @@
-//! A file that follows a shared database: a server has all users at hand when that is away, also when it starts then.
+//! A file that replicates a shared database. It gives a server all users while the database is down, also at startup.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,9 +11,9 @@ use crate::shared::{LogEnds, SharedChanges, changes, ends, forget_old_changes, i
 use crate::staging::{ALIAS_COLUMNS, GATEWAY_COLUMNS, SourceDatabase, StagedRows, USER_COLUMNS};
 use crate::{SharedDatabase, SqliteFile, StoreError, UserStore};
 
-/// Rows that are read at once.
+/// Number of rows read at once.
 const PAGE: usize = 5_000;
-/// After how many changes of a server old ones are forgotten.
+/// Number of a server's changes after which old ones are pruned.
 const PRUNE_EVERY: i64 = 1_000;
 
 /// Brings a file up to date with a shared database.
@@ -25,31 +25,31 @@ pub struct Replicator {
     seen: Option<LogEnds>,
 }
 
-/// What a look has found.
+/// Result of a synchronization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncResult {
-    /// Nothing is new.
+    /// Nothing has changed.
     Unchanged,
-    /// The file is up to date again.
+    /// The file was brought up to date.
     Updated {
-        /// Rows that were left out, and why.
+        /// Skipped rows, with the reasons.
         refused: BTreeSet<String>,
     },
 }
 
 impl Replicator {
-    /// A copier of the first of `urls` that can be written to into the file at `path`, which is made where it is missing.
+    /// Creates a replicator from the first writable of `urls` to the file at `path`, which is created if missing.
     ///
     /// # Errors
-    /// What befalls the file.
+    /// File errors.
     pub fn new(urls: &[DatabaseUrl], path: &Path) -> Result<Self, StoreError> {
         Ok(Self { urls: urls.to_vec(), source: None, target: UserStore::open(path)?, seen: None })
     }
 
-    /// Looks what is new, and takes it. To be asked often: where nothing is new it reads one row of each database server.
+    /// Brings the file up to date. Cheap enough to poll: without changes it reads one row of each database server.
     ///
     /// # Errors
-    /// Where the database is away, or has nobody and the file has; what befalls the file. The file then stays as it was.
+    /// If the database is down, or is empty while the file is not; file errors. The file stays unchanged then.
     pub fn sync(&mut self) -> Result<SyncResult, StoreError> {
         let from = match &mut self.source {
             Some(from) => from,
@@ -83,7 +83,7 @@ fn is_prune_due(seen: Option<&LogEnds>, ends: &LogEnds) -> bool {
     ends.iter().any(|(server, end)| end.seq / PRUNE_EVERY != before(server))
 }
 
-/// Reads what `scope` names.
+/// Reads the rows that `scope` names.
 fn read(sql: &mut dyn Sql, scope: &SharedChanges, incoming: &mut StagedRows<'_>) -> Result<(), Fault> {
     let tables = sql.tables();
     match scope {
@@ -109,7 +109,7 @@ fn read(sql: &mut dyn Sql, scope: &SharedChanges, incoming: &mut StagedRows<'_>)
     }
 }
 
-/// Gives out all rows of a table, some at a time, in the order of their first column, `key`.
+/// Reads all rows of a table in pages, ordered by the first column, `key`.
 fn all(
     sql: &mut dyn Sql,
     columns: &str,

@@ -1,4 +1,5 @@
-//! What a shared database has, as a file takes it: row by row it is looked at, and all that differs is taken at once.
+//! Staging of a shared database's rows: rows are checked one by one, and all differences are applied to the file at
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,31 +13,32 @@ use crate::settings::{self, SHARED_SOURCE_KEY, Setting};
 use crate::shared::SharedChanges;
 use crate::{Address, SqliteFile, StoreError, UserStore, ha1, transact};
 
-/// The columns of each table, as [`Incoming`] takes them.
+/// Columns of each table, as [`StagedRows`] expects them.
 pub(crate) const USER_COLUMNS: &str = "aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256, enabled, created";
 pub(crate) const ALIAS_COLUMNS: &str = "alias, aor";
 pub(crate) const GATEWAY_COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
 
 /// A shared database.
 pub(crate) struct SourceDatabase<'a> {
-    /// For people.
+    /// Name for messages.
     pub(crate) name: &'a str,
-    /// What tells it from others.
+    /// Identity that distinguishes it from others.
     pub(crate) id: &'a str,
 }
 
-/// What was read of a shared database so far. It stands in tables of the connection's own, so that no other one waits.
+/// Rows of a shared database read so far. They are in temporary tables of the connection, so no other connection
+/// waits.
 pub(crate) struct StagedRows<'f> {
     file: &'f mut SqliteFile,
     of_sets: BTreeMap<String, usize>,
     gateways: usize,
     users: u64,
-    /// Rows that no table of ours takes, and why.
+    /// Rejected rows, with the reasons.
     pub(crate) refused: BTreeSet<String>,
 }
 
 impl<'f> StagedRows<'f> {
-    /// Nothing, of what `scope` names.
+    /// Creates an empty stage for what `scope` names.
     pub(crate) fn begin(store: &'f mut UserStore<SqliteFile>, scope: &SharedChanges) -> Result<Self, StoreError> {
         let file = &mut store.backend;
         let begin = |connection: &Connection| -> Result<(), Fault> {
@@ -56,19 +58,19 @@ impl<'f> StagedRows<'f> {
         Ok(Self { file, of_sets: BTreeMap::new(), gateways: 0, users: 0, refused: BTreeSet::new() })
     }
 
-    /// Takes rows of users.
+    /// Stages rows of users.
     pub(crate) fn users(&mut self, rows: &[SqlRow]) -> Result<(), Fault> {
         self.insert("incoming_users", rows, |_, row| check_user(row))?;
         self.users += rows.len() as u64;
         Ok(())
     }
 
-    /// Takes rows of aliases.
+    /// Stages rows of aliases.
     pub(crate) fn aliases(&mut self, rows: &[SqlRow]) -> Result<(), Fault> {
         self.insert("incoming_aliases", rows, |_, row| check_alias(row))
     }
 
-    /// Takes rows of gateways.
+    /// Stages rows of gateways.
     pub(crate) fn gateways(&mut self, rows: &[SqlRow]) -> Result<(), Fault> {
         self.insert("incoming_gateways", rows, Self::check_gateway)
     }
@@ -112,10 +114,11 @@ impl<'f> StagedRows<'f> {
         Ok(())
     }
 
-    /// Makes the file's tables the same; true if anything differed. A file that did not follow this database before loses nobody.
+    /// Applies the staged rows to the file's tables and returns whether anything differed. A file that has not
+    /// replicated this database before loses no rows.
     ///
     /// # Errors
-    /// [`StoreError::SharedLacks`] and [`StoreError::SharedEmpty`] where it would; what befalls the file.
+    /// [`StoreError::SharedLacks`] and [`StoreError::SharedEmpty`] if it would; file errors.
     pub(crate) fn apply(self, source: &SourceDatabase<'_>) -> Result<bool, StoreError> {
         let is_empty = self.users == 0 && self.gateways == 0;
         let SqliteFile { connection, path } = self.file;
@@ -145,7 +148,7 @@ impl<'f> StagedRows<'f> {
     }
 }
 
-/// Rows that the file has and the database has not.
+/// Counts the rows that the file has and the database lacks.
 const COUNT_REMOVED: &str = "SELECT (SELECT count(*) FROM gone_users) + (SELECT count(*) FROM gone_gateways)";
 const DIFFERENCES: &str = "SELECT 1 FROM gone_users UNION ALL SELECT 1 FROM new_users UNION ALL SELECT 1 FROM gone_aliases \
                            UNION ALL SELECT 1 FROM new_aliases UNION ALL SELECT 1 FROM gone_gateways UNION ALL SELECT 1 FROM new_gateways";
@@ -158,9 +161,9 @@ fn exists(connection: &Connection, query: &str) -> rusqlite::Result<bool> {
     connection.query_row(&format!("SELECT EXISTS ({query})"), params![], |row| row.get(0))
 }
 
-/// Why a row is not taken.
+/// Why a row is rejected.
 enum Refusal {
-    /// The column has another type.
+    /// A column has another type.
     Unexpected,
     Bad(String),
 }
@@ -177,7 +180,7 @@ impl From<StoreError> for Refusal {
     }
 }
 
-/// As commands write them.
+/// Checks a row against what commands write.
 fn check_user(row: &SqlRow) -> Result<(), Refusal> {
     let aor = row.text(0)?;
     check_address(&aor)?;

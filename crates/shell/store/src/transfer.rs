@@ -1,4 +1,4 @@
-//! All users, aliases and gateways of a file, brought to where others have theirs.
+//! Import of all users, aliases and gateways of a file into another database.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -11,19 +11,19 @@ use crate::error::Fault;
 use crate::staging::{ALIAS_COLUMNS, GATEWAY_COLUMNS, USER_COLUMNS};
 use crate::{Backend, StoreError, UserStore, transact};
 
-/// Rows of one statement.
+/// Rows per statement.
 const AT_ONCE: usize = 500;
 
-/// How many rows of a table were brought, and how many were there.
+/// Counts of a table's imported and existing rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferCounts {
-    /// New rows.
+    /// Rows added.
     pub added: u64,
-    /// Rows whose address, or set and URI, was there already: they stay as they were there.
+    /// Rows whose address, or set and URI, existed already; they were left unchanged.
     pub kept: u64,
 }
 
-/// The same of all tables.
+/// Counts of all tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferReport {
     /// Users.
@@ -34,7 +34,7 @@ pub struct TransferReport {
     pub gateways: TransferCounts,
 }
 
-/// A table, and those of its columns that name a row.
+/// A table and its key columns.
 #[derive(Clone, Copy)]
 struct Table {
     columns: &'static str,
@@ -46,10 +46,11 @@ const ALIASES: Table = Table { columns: ALIAS_COLUMNS, keys: &["alias"] };
 const GATEWAYS: Table = Table { columns: GATEWAY_COLUMNS, keys: &["set_name", "uri"] };
 
 impl<P: Backend> UserStore<P> {
-    /// Adds all users, aliases and gateways of the database at `path`, which stays as it is, unless they are here already.
+    /// Adds all users, aliases and gateways of the database at `path` that do not exist here. That database stays
+    /// unchanged.
     ///
     /// # Errors
-    /// [`StoreError::NoSource`]; what befalls the file or this database; then nothing was added.
+    /// [`StoreError::NoSource`]; errors of the file or of this database; nothing was added then.
     pub fn import_all(&mut self, path: &Path) -> Result<TransferReport, StoreError> {
         let connection = open_read_only(path)?;
         let [users, aliases, gateways] = transact::read(&connection, path, |transaction| {
@@ -86,11 +87,11 @@ fn add(sql: &mut dyn Sql, table: Table, name: &str, rows: &[SqlRow]) -> Result<T
     Ok(done)
 }
 
-/// Those of the rows that are there, and perhaps others.
+/// Returns which of the rows exist, and possibly others.
 fn known(sql: &mut dyn Sql, table: Table, name: &str, rows: &[SqlRow]) -> Result<HashSet<Vec<String>>, Fault> {
     let first: Vec<Value> = rows.iter().filter_map(|row| row.0.first().cloned()).collect();
     let any = vec!["?"; first.len()].join(", ");
-    // The first of them, which stands first in each row, is enough to find few others.
+    // The first key column, which is first in each row, narrows the result enough.
     let (keys, first_key) = (table.keys.join(", "), table.keys.first().unwrap_or(&""));
     let query = format!("SELECT {keys} FROM {name} WHERE {first_key} IN ({any})");
     Ok(sql.query(&query, &first)?.iter().map(|row| key(table, row)).collect())

@@ -1,4 +1,4 @@
-//! The store and what can be asked of it.
+//! The users database and its operations.
 
 use std::path::Path;
 
@@ -10,19 +10,20 @@ use crate::backup::open_read_only;
 use crate::error::Fault;
 use crate::{Address, Backend, SqliteFile, StoreError, file, ha1, transact};
 
-/// The users database. Several may be open on one file, in one process or many; each sees what the others committed.
+/// The users database. Several stores may be open on one file, in one or several processes; each sees what the others
+/// have committed.
 ///
-/// Every call may wait for the disk or the network, and up to five seconds for another process that writes: it belongs on the control
-/// plane.
+/// Every call may block on the disk or the network, and up to five seconds on another writing process. Use it on the
+/// control plane only.
 #[derive(Debug)]
 pub struct UserStore<P: Backend = SqliteFile> {
     pub(crate) backend: P,
 }
 
-/// Whether the database at `path`, which stays as it is, has a user; none where there is no database.
+/// Whether the database at `path` has any user, without changing it; `false` if there is no database.
 ///
 /// # Errors
-/// What befalls the file.
+/// File errors.
 pub fn has_users_at(path: &Path) -> Result<bool, StoreError> {
     match open_read_only(path) {
         Ok(connection) => transact::read(&connection, path, |transaction| {
@@ -33,14 +34,14 @@ pub fn has_users_at(path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// A user as [`UserStore::list`] shows it.
+/// A user as listed by [`UserStore::list`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserEntry {
-    /// The canonical address of record.
+    /// Canonical address of record.
     pub aor: String,
-    /// The realm that the hashes are for: a password works only where the server's challenge has the same.
+    /// Realm of the hashes. A password works only if the server's challenge has the same realm.
     pub realm: String,
-    /// The algorithms whose hash is known, by their names in RFC 8760.
+    /// Algorithms with a known hash, by their names in RFC 8760.
     pub algorithms: Vec<&'static str>,
     /// Whether the user may register and call.
     pub enabled: bool,
@@ -48,27 +49,27 @@ pub struct UserEntry {
     pub created_s: i64,
 }
 
-/// An alias as [`UserStore::list_aliases`] shows it.
+/// An alias as listed by [`UserStore::list_aliases`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasEntry {
-    /// The address that leads elsewhere.
+    /// Address of the alias.
     pub alias: String,
-    /// The user that it leads to.
+    /// User that it resolves to.
     pub aor: String,
 }
 
 impl UserStore<SqliteFile> {
-    /// Opens the database at `path`. What is missing is made: folders with mode 0700, the file with 0600. Rights that
-    /// everybody has to an existing file are taken away.
+    /// Opens the database at `path`. Creates what is missing: directories with mode 0700, the file with 0600. Removes
+    /// the permissions that everybody has on an existing file.
     ///
     /// # Errors
-    /// Those that [`Blame::Operator`](crate::Blame::Operator) stands for.
+    /// Errors of [`ErrorOwner::Operator`](crate::ErrorOwner::Operator).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let (connection, path) = file::open(path.as_ref())?;
         Ok(Self { backend: SqliteFile { connection, path } })
     }
 
-    /// A database in memory, which ends with this value.
+    /// Opens an in-memory database, which ends with this value.
     ///
     /// # Errors
     /// [`StoreError::Internal`] only.
@@ -79,11 +80,10 @@ impl UserStore<SqliteFile> {
 }
 
 impl<P: Backend> UserStore<P> {
-    /// Adds a user with the hashes of `password` in `realm`; returns its canonical address.
+    /// Adds a user with the hashes of `password` in `realm` and returns its canonical address.
     ///
     /// # Errors
-    /// A bad address, realm or password; [`StoreError::DuplicateUser`]; [`StoreError::UserIsAlias`]; what befalls the
-    /// file.
+    /// A bad address, realm or password; [`StoreError::DuplicateUser`]; [`StoreError::UserIsAlias`]; file errors.
     pub fn add_user(&mut self, aor: &str, realm: &str, password: &str) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         let ha1 = hashes(&address, realm, password)?;
@@ -94,7 +94,7 @@ impl<P: Backend> UserStore<P> {
     /// Replaces the user's realm and hashes.
     ///
     /// # Errors
-    /// A bad address, realm or password; [`StoreError::UnknownUser`]; what befalls the file.
+    /// A bad address, realm or password; [`StoreError::UnknownUser`]; file errors.
     pub fn set_password(&mut self, aor: &str, realm: &str, password: &str) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         let [md5, sha256, sha512_256] = hexadecimal(&hashes(&address, realm, password)?);
@@ -106,35 +106,35 @@ impl<P: Backend> UserStore<P> {
         )
     }
 
-    /// Lets the user register and call, or not; its password stays.
+    /// Enables or disables a user; its password stays.
     ///
     /// # Errors
-    /// A bad address; [`StoreError::UnknownUser`]; what befalls the file.
+    /// A bad address; [`StoreError::UnknownUser`]; file errors.
     pub fn set_enabled(&mut self, aor: &str, enabled: bool) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         self.change_user(address, "UPDATE {users} SET enabled = ? WHERE aor = ?", &[i64::from(enabled).into()])
     }
 
-    /// Removes the user, and the aliases that lead to it.
+    /// Removes a user and the aliases that resolve to it.
     ///
     /// # Errors
-    /// A bad address; [`StoreError::UnknownUser`]; what befalls the file.
+    /// A bad address; [`StoreError::UnknownUser`]; file errors.
     pub fn remove_user(&mut self, aor: &str) -> Result<Address, StoreError> {
         self.change_user(Address::parse(aor)?, "DELETE FROM {users} WHERE aor = ?", &[])
     }
 
-    /// Whether there is such a user.
+    /// Whether the user exists.
     ///
     /// # Errors
-    /// What befalls the file.
+    /// File errors.
     pub fn has_user(&mut self, address: &Address) -> Result<bool, StoreError> {
         self.backend.read(|sql| is_user(sql, address))
     }
 
-    /// All users, by address.
+    /// Returns all users, ordered by address.
     ///
     /// # Errors
-    /// What befalls the file.
+    /// File errors.
     pub fn list(&mut self) -> Result<Vec<UserEntry>, StoreError> {
         self.backend.read(|sql| {
             let users = sql.tables().users;
@@ -145,11 +145,11 @@ impl<P: Backend> UserStore<P> {
         })
     }
 
-    /// Lets `alias` lead to the user `aor`; returns both in canonical form.
+    /// Adds an alias that resolves to the user `aor`; returns both in canonical form.
     ///
     /// # Errors
     /// A bad address; [`StoreError::UnknownUser`], [`StoreError::AliasIsUser`], [`StoreError::AliasOfAlias`],
-    /// [`StoreError::DuplicateAlias`]; what befalls the file.
+    /// [`StoreError::DuplicateAlias`]; file errors.
     pub fn add_alias(&mut self, alias: &str, aor: &str) -> Result<(Address, Address), StoreError> {
         let (alias, aor) = (Address::parse(alias)?, Address::parse(aor)?);
         self.backend.write(|sql| insert_alias(sql, &alias, &aor))?;
@@ -159,7 +159,7 @@ impl<P: Backend> UserStore<P> {
     /// Removes an alias.
     ///
     /// # Errors
-    /// A bad address; [`StoreError::UnknownAlias`]; what befalls the file.
+    /// A bad address; [`StoreError::UnknownAlias`]; file errors.
     pub fn remove_alias(&mut self, alias: &str) -> Result<Address, StoreError> {
         let alias = Address::parse(alias)?;
         self.backend.write(|sql| {
@@ -172,10 +172,10 @@ impl<P: Backend> UserStore<P> {
         Ok(alias)
     }
 
-    /// All aliases, by alias.
+    /// Returns all aliases, ordered by alias.
     ///
     /// # Errors
-    /// What befalls the file.
+    /// File errors.
     pub fn list_aliases(&mut self) -> Result<Vec<AliasEntry>, StoreError> {
         self.backend.read(|sql| {
             let aliases = sql.tables().aliases;
@@ -184,7 +184,7 @@ impl<P: Backend> UserStore<P> {
         })
     }
 
-    /// Carries out a statement whose last value is the user's address.
+    /// Executes a statement whose last value is the user's address.
     fn change_user(&mut self, address: Address, statement: &str, values: &[Value]) -> Result<Address, StoreError> {
         let values: Vec<Value> = values.iter().cloned().chain([address.as_str().into()]).collect();
         self.backend.write(|sql| match sql.execute(&statement.replace("{users}", sql.tables().users), &values)? {

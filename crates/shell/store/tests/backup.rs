@@ -1,4 +1,4 @@
-//! Copies of the database, and their way back.
+//! Backup and restore of the database.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -35,7 +35,7 @@ fn records(path: &Path) -> Vec<Vec<u8>> {
     records
 }
 
-/// A folder with a database of a user and 300 registrations that is in use.
+/// Returns a directory with a database in use that has a user and 300 registrations.
 fn running() -> (TempDir, PathBuf, PathBuf, LocationStore) {
     let folder = tempfile::tempdir().expect("folder");
     let (path, target) = (folder.path().join("data/strowger.db"), folder.path().join("backup.db"));

@@ -1,4 +1,4 @@
-//! A byte of the files is another than it was: what is read was written, or it is reported that something is missing.
+//! A byte of the files is changed: everything read was written, or the loss is reported.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ fn checkpoint(segment: u64) -> Checkpoint {
     Checkpoint { segment, stamp: b"stamp".to_vec() }
 }
 
-/// Rows of some pages, some with a record that needs pages of its own.
+/// Rows that fill several pages, some with records that need overflow pages.
 fn rows(generation: u8) -> Rows {
     let record = |index: usize| vec![generation ^ index as u8; if index % 40 == 7 { 5000 } else { 20 + index % 60 }];
     (0..120).map(|index| (format!("user{index}@example.com").into_bytes(), record(index))).collect()
@@ -39,9 +39,9 @@ fn load(store: &LocationStore) -> Result<(Rows, LoadCounts), StoreError> {
     Ok((rows, loaded))
 }
 
-/// The files of a database that was written and then left without being closed: a file and its log.
+/// Returns the files of a database that was written but not closed: the file and its WAL.
 fn written() -> (TempDir, PathBuf) {
-    // Each of many copies is synced, which on a disk takes its time.
+    // Each of many copies is synced, which is slow on a disk.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("folder");
     let path = folder.path().join("strowger.db");
     UserStore::open(&path).expect("opens").add_user("alice@example.com", "example.com", "x").expect("added");
@@ -50,7 +50,7 @@ fn written() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Whatever is done with a damaged database, only errors that name an operator's remedy come of it, and no wrong row.
+/// Any use of a damaged database gives only errors that name an operator's remedy, and never a wrong row.
 fn use_all(path: &Path, right: &[Rows]) -> Result<(Rows, LoadCounts), StoreError> {
     let mut store = LocationStore::open(path)?;
     let segment = match store.checkpoint() {

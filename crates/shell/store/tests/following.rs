@@ -1,4 +1,4 @@
-//! A server follows what others do to the database.
+//! A server follows changes by others.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ impl Server {
         Self { store, directory, seq }
     }
 
-    /// The changes that came, or none where everything must be loaded again.
+    /// Returns the changes, or `None` if everything must be reloaded.
     fn follow(&mut self) -> Option<Vec<DirectoryChange>> {
         match self.store.changes_since(self.seq).expect("reads") {
             Changes::Since { changes, seq } => {
@@ -279,7 +279,7 @@ proptest! {
         let (directory, seq) = store.load(7).expect("loads");
         let mut server = Server { store, directory, seq };
         for step in steps {
-            // Refusals are as good as successes here: they must change nothing.
+            // Refused changes count too: they must change nothing.
             let store = &mut server.store;
             match step {
                 Step::AddUser(user) => drop(store.add_user(ADDRESSES[user], REALM, "one")),

@@ -1,4 +1,4 @@
-//! A disk that is full, and one that cannot be written: on a file system of the test's own, where that may be made.
+//! A full disk and an unwritable one, on a file system of the test's own if it may mount one.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,10 +10,10 @@ use strowger_store::{
     restore,
 };
 
-/// Says to the test inside where its folder is.
+/// Tells the inner test where its directory is.
 const INSIDE: &str = "STROWGER_TEST_MOUNT";
 
-/// Runs the test of this name again in a mount namespace of its own, which ends with it. `None` where this process may not.
+/// Runs the test of this name again in a separate mount namespace. Returns `None` if this process may not.
 fn inside(test: &str, size: &str) -> Option<std::path::PathBuf> {
     if let Ok(folder) = std::env::var(INSIDE) {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", size, "none", &folder]).status().expect("mount");
@@ -88,7 +88,7 @@ fn a_full_disk_changes_nothing_and_heals() {
     let copy = folder.join("copy.db");
     let error = backup(&path, &copy, &BackupOptions::default(), |_, _| {}).expect_err("no room");
     assert!(matches!(&error, StoreError::Full { path } if path.starts_with(&folder) && *path != copy), "{error}");
-    // Somebody who begins now has no room for what SQLite keeps beside a file, or has.
+    // A store opened at this point may or may not have room for the files that SQLite creates beside the database.
     if let Err(error) = UserStore::open(folder.join("another.db")) {
         assert!(matches!(&error, StoreError::Full { .. }), "{error}");
     }

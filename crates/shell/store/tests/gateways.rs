@@ -1,4 +1,4 @@
-//! Gateways: what a command writes, a server follows and a backup carries.
+//! Gateways: what a command writes, a server follows and a backup contains.
 
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,8 @@ fn refusals_say_what_to_do() {
     assert_eq!(refusal(store.change_gateway("mobile", FIRST, &GatewayChange::default())), unknown);
     let long = "x".repeat(65);
     for set in ["", "p stn", "set:pstn", "größe", &long] {
-        assert!(refusal(store.add_gateway(set, &new(FIRST))).contains("is no name of a set"), "{set}");
-        assert!(refusal(store.list_gateways(Some(set))).contains("is no name of a set"), "{set}");
+        assert!(refusal(store.add_gateway(set, &new(FIRST))).contains("is not a valid set name"), "{set}");
+        assert!(refusal(store.list_gateways(Some(set))).contains("is not a valid set name"), "{set}");
     }
     let long = format!("sip:{}", "x".repeat(252));
     for uri in
@@ -131,7 +131,7 @@ fn sets_and_their_number_are_bounded() {
     directory.check_invariants();
 }
 
-/// What a server that follows was told, and its directory afterwards.
+/// Returns the changes that a following server gets, and applies them to its directory.
 fn follow(store: &UserStore, directory: &mut Directory, seq: &mut strowger_store::Seq) -> Vec<DirectoryChange> {
     let Changes::Since { changes, seq: newer } = store.changes_since(*seq).expect("reads") else { panic!("a log") };
     (*directory, *seq) = (directory.with_changes(changes.clone()), newer);
@@ -214,7 +214,7 @@ fn a_plain_sql_client_cannot_write_what_no_gateway_is() {
     assert!(insert("", "'a-Z_0.9', 'SIP:user@[2001:db8::1]:5060;transport=tcp'").is_err(), "there already");
 }
 
-/// A database as the second version of the schema left it, with a user and a log of three changes.
+/// Creates a database of the second schema version, with a user and a log of three changes.
 fn second_version(path: &Path) {
     let old = Connection::open(path).expect("opens");
     old.execute_batch(include_str!("../src/schema/1_users.sql")).expect("made");

@@ -1,4 +1,4 @@
-//! Users from a table of comma-separated values.
+//! Import of users from CSV.
 
 use std::io::{self, Read};
 
@@ -20,7 +20,7 @@ fn ha1_of(store: &UserStore, aor: &str) -> Ha1s {
     store.load(1).expect("loads").0.user(aor.as_bytes()).expect("known").ha1
 }
 
-/// The message for `table`, where nothing may have been imported.
+/// Returns the error message for `table`, and checks that nothing was imported.
 fn refusal(table: impl Read) -> String {
     let mut store = UserStore::open_memory().expect("memory");
     store.add_user("old@example.com", REALM, "x").expect("added");

@@ -33,7 +33,7 @@ fn part(index: u8, parts: u8) -> SlotRange {
     SlotRange::of(index, NonZeroU8::new(parts).expect("some")).expect("a part")
 }
 
-/// The rows of a part, and that nothing is wrong with them.
+/// Returns the rows of a part, and checks that nothing is wrong with them.
 fn rows_of(store: &LocationStore, part: &SlotRange) -> Rows {
     let mut rows = Rows::new();
     let loaded = store
@@ -89,7 +89,7 @@ fn a_checkpoint_may_come_without_changes_and_changes_may_be_odd() {
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(1)), "all or nothing");
 }
 
-/// Puts what is new behind what is there. "!" ends it all, and nothing is made of nothing.
+/// Appends newer data to the stored record. "!" removes the record; without a stored record nothing changes.
 fn append(base: Option<&[u8]>, newer: &[u8], merged: &mut Vec<u8>) -> MergeResult {
     match (base, newer) {
         (_, b"!") => return MergeResult::Remove,
@@ -209,7 +209,7 @@ fn what_is_written_behind_a_log_of_before_waits_until_that_is_settled() {
     let (_folder, path) = folder();
     let mut before = LocationStore::open(&path).expect("opens");
     before.write([put(b"a@a", 1, b"one")], &checkpoint(1)).expect("written");
-    // The log is there, and who opens the database now does not know whether it was synced.
+    // A store opened at this point does not know whether the existing WAL was synced.
     let mut store = LocationStore::open(&path).expect("opens");
     let refuse = |store: &mut LocationStore| {
         let error = store.write([put(b"a@a", 1, b"three")], &checkpoint(3)).expect_err("somebody still reads");
@@ -225,7 +225,7 @@ fn what_is_written_behind_a_log_of_before_waits_until_that_is_settled() {
         .expect("reads");
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(2)));
     store.write([put(b"a@a", 1, b"three")], &checkpoint(3)).expect("written");
-    // Once is enough.
+    // One flush of the previous WAL suffices.
     reader
         .for_each(&SlotRange::ALL, |_| {
             store.write([put(b"a@a", 1, b"four")], &checkpoint(4)).expect("written");
@@ -284,7 +284,7 @@ fn settings_go_with_the_data() {
     }
 }
 
-/// A database as the first version of the schema left it, with a user and an alias.
+/// Creates a database of the first schema version, with a user and an alias.
 fn first_version(path: &Path) {
     let old = Connection::open(path).expect("opens");
     old.execute_batch(include_str!("../src/schema/1_users.sql")).expect("made");
@@ -407,7 +407,7 @@ proptest! {
                 }
                 Step::Purge(before, limit) => {
                     while !store.purge(u64::from(before), limit).expect("purged").is_finished {}
-                    // The walk may have begun in the middle.
+                    // The scan may have started in the middle.
                     while !store.purge(u64::from(before), limit).expect("purged").is_finished {}
                     model.retain(|_, (expires_ms, _)| *expires_ms >= u64::from(before));
                 }

@@ -1,4 +1,4 @@
-//! Carries out what a watcher decides: sockets and the clock.
+//! Executes a watcher's decisions with sockets and the clock.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -13,29 +13,30 @@ use crate::probe;
 use crate::watcher::{Event, Output, Watcher};
 use crate::zone::{RecordSetContents, Zone, ZoneError};
 
-/// How long a watcher without anything to do sleeps at most.
+/// Maximum sleep of an idle watcher.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// When it ends by itself.
+/// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopWhen {
     /// Never.
     Stopped,
-    /// When all servers are known and the zone says what it should.
+    /// When all servers' states are known and the zone is as desired.
     Settled,
 }
 
-/// What a task has come to.
+/// Result of a task.
 enum TaskResult {
     Probed(usize, Option<u16>),
     Read(usize, Result<RecordSetContents, ZoneError>),
     Updated(usize, Result<(), ZoneError>),
 }
 
-/// Watches, and tells `tell` what happens, until it breaks off or the end is reached. Whether it was reached.
+/// Watches and passes events to `tell` until that breaks off or the end is reached. Returns whether the end was
+/// reached.
 ///
 /// # Errors
-/// The system gives no event queue.
+/// If the system cannot create an event queue.
 pub fn run(
     plan: Plan,
     zone: &Zone,
@@ -81,7 +82,7 @@ async fn watch(
                 Ok(TaskResult::Probed(server, status)) => watcher.handle_probe(now(), server, status),
                 Ok(TaskResult::Read(set, found)) => watcher.handle_read(now(), set, found),
                 Ok(TaskResult::Updated(set, outcome)) => watcher.handle_update(now(), set, outcome),
-                // The panic hook has reported it, and what it was about would be waited for for ever.
+                // The panic hook has reported it. The watcher would wait for its result forever.
                 Err(_) => return false,
             },
             () = tokio::time::sleep(wake) => watcher.handle_timeout(now()),

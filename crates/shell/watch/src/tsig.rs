@@ -1,4 +1,4 @@
-//! The key that updates are signed with (TSIG, RFC 8945), in the form that BIND's tools write.
+//! Key that signs updates (TSIG, RFC 8945), in the format of BIND's tools.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct TsigKey {
     secret: Vec<u8>,
 }
 
-/// Why a text is no key. The operator's mistake; the secret is not shown.
+/// Why a text is not a valid key. Does not show the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadKey(String);
 
@@ -37,10 +37,10 @@ impl fmt::Debug for TsigKey {
 }
 
 impl TsigKey {
-    /// Reads a `key` statement of a `named.conf`, which may have comments around it.
+    /// Parses a `key` statement of a `named.conf`, optionally with comments around it.
     ///
     /// # Errors
-    /// There is no such statement, or more than one, or its algorithm is not supported, or its secret is no base64.
+    /// If there is no such statement or several, if its algorithm is not supported, or if its secret is not base64.
     pub fn parse(text: &str) -> Result<Self, BadKey> {
         let fault = |what: &str| BadKey(what.to_owned());
         let words = words(text);
@@ -61,7 +61,7 @@ impl TsigKey {
         }
         let name = Name::from_ascii(name).map_err(|_| fault("its name is no name of the DNS"))?;
         let secret = secret.ok_or_else(|| fault("it has no secret"))?;
-        let secret = BASE64.decode(secret.as_bytes()).map_err(|_| fault("its secret is no base64"))?;
+        let secret = BASE64.decode(secret.as_bytes()).map_err(|_| fault("its secret is not base64"))?;
         Ok(Self { name, algorithm: algorithm_of(algorithm)?, secret })
     }
 
@@ -88,7 +88,7 @@ fn algorithm_of(name: Option<&str>) -> Result<TsigAlgorithm, BadKey> {
     }
 }
 
-/// Words, braces and semicolons, without comments of all three kinds. What stands in quotation marks is a word.
+/// Splits into words, braces and semicolons, without comments of all three kinds. Quoted text is one word.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut left = text.trim_start();
@@ -118,7 +118,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// The length of a comment that the line ends.
+/// Returns the length of a comment that ends with the line.
 fn line(text: &str) -> usize {
     text.find('\n').unwrap_or(text.len())
 }
@@ -148,7 +148,7 @@ mod tests {
             ("key \"a\" { algorithm hmac-sha256; };", "it has no secret"),
             ("key \"a\" { secret \"c2VjcmV0\"; };", "it names no algorithm"),
             ("key \"a\" { algorithm hmac-md5; secret \"c2VjcmV0\"; };", "the algorithm \"hmac-md5\" is not supported"),
-            ("key \"a\" { algorithm hmac-sha256; secret \"c2VjcmV\"; };", "its secret is no base64"),
+            ("key \"a\" { algorithm hmac-sha256; secret \"c2VjcmV\"; };", "its secret is not base64"),
             ("key \"a\" { algorithm hmac-sha256; secrets \"c2VjcmV0\"; };", "\"secrets\" is not known there"),
         ] {
             let error = TsigKey::parse(text).expect_err(text).to_string();

@@ -1,44 +1,44 @@
-//! What is to be changed of a record set: a function of what is in the zone and what is known of the servers.
+//! Computation of the update of a record set from the zone's contents and the state of the servers.
 
 use crate::plan::{RecordData, RecordSet};
 use crate::zone::RecordSetContents;
 
-/// A change of one record set, all of it or nothing.
+/// An atomic update of one record set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// The place of the record set in the plan.
+    /// Index of the record set in the plan.
     pub set: usize,
-    /// All records that the set has to have for the change to be made: somebody else may have changed it since it was read.
+    /// All records that the set must have as a precondition, since it may have changed after it was read.
     pub expected: Vec<RecordData>,
-    /// What is taken out.
+    /// Records to remove.
     pub remove: Vec<RecordData>,
-    /// What is put in. What is there already gets the set's TTL.
+    /// Records to add. Existing ones get the set's TTL.
     pub add: Vec<RecordData>,
 }
 
-/// What is wanted of one record.
+/// Desired state of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DesiredState {
-    /// Its server is not known yet: it is left as it is.
+    /// The server's state is unknown: leave the record as it is.
     Unknown,
-    /// Its server has just been found alive: it is to be there, exactly so.
+    /// The server was just found alive: the record must be present exactly as planned.
     Publish,
-    /// Its server is alive: it is to be there. Another watcher may have given it another priority.
+    /// The server is alive: the record must be present. Another watcher may have changed its priority.
     Present,
-    /// Its server is dead: it is to go.
+    /// The server is dead: remove the record.
     Remove,
-    /// It has gone. Who puts it back is believed to know more.
+    /// The record was removed. If somebody restores it, they are assumed to know better.
     Removed,
 }
 
-/// What is to be done with a record set.
+/// Differences between a record set and its desired state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(crate) remove: Vec<RecordData>,
     pub(crate) add: Vec<RecordData>,
-    /// Every server in the set is dead, and its records stay.
+    /// Whether all servers of the set are dead, so that their records stay.
     pub(crate) is_last_kept: bool,
-    /// The entries that somebody has put back although their servers are dead.
+    /// Entries that somebody has restored although their servers are dead.
     pub(crate) restored: Vec<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Difference {
     }
 }
 
-/// How `found` differs from what is wished.
+/// Compares `found` with the desired state.
 pub(crate) fn difference(set: &RecordSet, wishes: &[DesiredState], found: &RecordSetContents) -> Difference {
     let mut difference = Difference::default();
     for (index, (entry, wish)) in set.entries.iter().zip(wishes).enumerate() {
@@ -71,13 +71,13 @@ pub(crate) fn difference(set: &RecordSet, wishes: &[DesiredState], found: &Recor
     let stays = |data: &&RecordData| !difference.remove.contains(data);
     let left: Vec<RecordData> = found.records.iter().filter(stays).cloned().collect();
     if left.is_empty() && difference.add.is_empty() && !found.records.is_empty() {
-        // A zone without a server is worse than one with a dead server.
+        // A zone without any server is worse than one with a dead server.
         difference.remove.clear();
         difference.is_last_kept = true;
         return difference;
     }
     if wishes.contains(&DesiredState::Publish) && found.ttl_s != set.ttl_s {
-        // All records of a set have one TTL (RFC 2181 §5.2).
+        // All records of a set have the same TTL (RFC 2181 §5.2).
         difference.add.extend(left);
     }
     difference

@@ -1,4 +1,5 @@
-//! Which server is alive, and what the zone is to say of it: decided without I/O, in the time that it is told.
+//! Watcher state machine: which servers are alive, and what the zone should say. Without I/O, in the time of its
+//! inputs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,72 +11,74 @@ use crate::plan::{Plan, RecordData};
 use crate::update::{DesiredState, Difference, Update, difference};
 use crate::zone::{RecordSetContents, ZoneError};
 
-/// How often in a row a record set is read again at once because somebody else has changed it.
+/// Maximum number of consecutive immediate rereads of a record set after conflicting changes.
 const MAX_CONFLICTS: u8 = 8;
 
-/// What there is to do.
+/// Work for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Ask this server whether it is there; [`Watcher::handle_probe`] takes the answer.
+    /// Probe this server and pass the result to [`Watcher::handle_probe`].
     Probe(usize),
-    /// Read this record set; [`Watcher::handle_read`] takes it.
+    /// Read this record set and pass it to [`Watcher::handle_read`].
     Read(usize),
-    /// Change a record set; [`Watcher::handle_update`] takes the outcome.
+    /// Update a record set and pass the result to [`Watcher::handle_update`].
     Update(Update),
-    /// Tell the operator.
+    /// Report an event to the operator.
     Event(Event),
 }
 
-/// What an operator may want to know. Servers and sets are named by their places in the plan.
+/// An event for the operator. Servers and sets are indices into the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A server answers, for the first time or again.
     Up {
-        /// Which.
+        /// Index of the server.
         server: usize,
     },
-    /// A server does not answer, or badly.
+    /// A server does not answer, or answers with an error.
     Down {
-        /// Which.
+        /// Index of the server.
         server: usize,
     },
-    /// The zone has been changed.
+    /// The zone was updated.
     Changed {
-        /// Which set.
+        /// Index of the set.
         set: usize,
-        /// What was taken out.
+        /// Removed records.
         removed: Vec<RecordData>,
-        /// What was put in.
+        /// Added records.
         added: Vec<RecordData>,
     },
-    /// All servers of a set are dead, and their records stay: a zone without a server is worse than one with a dead server.
+    /// All servers of a set are dead and their records stay: a zone without any server is worse than one with a dead
+    /// server.
     LastKept {
-        /// Which set.
+        /// Index of the set.
         set: usize,
     },
-    /// Somebody else has put back the record of a server that is dead, which is left there.
+    /// Somebody else has restored the record of a dead server; it stays.
     PutBack {
-        /// Which set.
+        /// Index of the set.
         set: usize,
-        /// Which record.
+        /// The record.
         data: RecordData,
     },
-    /// The name server does not answer. It is told once until it does.
+    /// The name server does not answer. Reported once until it does.
     Unreachable,
     /// The name server answers again.
     Reachable,
-    /// The name server refuses. The same is told once.
+    /// The name server refuses. Reported once per reason.
     Refused {
         /// What it refuses, why, and what to do.
         why: String,
     },
 }
 
-/// Watches servers, and keeps record sets as their lives ask.
+/// Watches servers and keeps record sets in line with their state.
 ///
-/// Two watchers of one zone do not fight. A change is made only where the set is as it was read, so neither acts on what the other
-/// has changed meanwhile, and the last server is never removed. Each removes a record once, when it finds its server dead; a record that
-/// is missing although its server lives is put back whoever removed it. So what one of them can reach stays in the zone.
+/// Two watchers of a zone do not conflict. An update requires that the set is as it was read, so neither acts on a
+/// stale set, and the last server is never removed. Each watcher removes a record once, when it finds the server
+/// dead. A record that is missing although its server is alive is restored, whoever removed it. Servers that any
+/// watcher reaches therefore stay in the zone.
 #[derive(Debug)]
 pub struct Watcher {
     plan: Plan,
@@ -88,7 +91,7 @@ pub struct Watcher {
 #[derive(Debug)]
 struct ServerState {
     health: Arc<Target>,
-    /// None while too little is known.
+    /// `None` until the state is known.
     is_up: Option<bool>,
     due: Timestamp,
     is_asked: bool,
@@ -99,12 +102,12 @@ struct SetState {
     desired: Vec<DesiredState>,
     due: Timestamp,
     phase: SetPhase,
-    /// A wish has changed since the set was read last.
+    /// Whether the desired state has changed since the set was last read.
     is_stale: bool,
-    /// The zone has what is wished.
+    /// Whether the zone matches the desired state.
     is_settled: bool,
     conflicts: u8,
-    /// Why it was refused last, which has been told.
+    /// Reason of the last refusal, already reported.
     refused: Option<String>,
     is_last_reported: bool,
     restored_reported: Vec<usize>,
@@ -118,7 +121,7 @@ enum SetPhase {
 }
 
 impl Watcher {
-    /// A watcher that knows nothing yet: every server is due.
+    /// Creates a watcher without any state; every server is due for a probe.
     #[must_use]
     pub fn new(plan: Plan, now: Timestamp) -> Self {
         let server = |server: &crate::plan::Server| ServerState {
@@ -131,7 +134,7 @@ impl Watcher {
         let sets = plan.sets.iter().map(|set| {
             let wish = |server: Option<usize>| server.map_or(DesiredState::Publish, |_| DesiredState::Unknown);
             let wishes: Vec<DesiredState> = set.entries.iter().map(|entry| wish(entry.server)).collect();
-            // What depends on servers is looked at when something is known of them.
+            // Sets that depend on servers are read once a server's state is known.
             let due = if wishes.contains(&DesiredState::Publish) { now } else { now + plan.refresh };
             SetState {
                 desired: wishes,
@@ -151,12 +154,13 @@ impl Watcher {
         watcher
     }
 
-    /// What there is to do next.
+    /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due. It looks at each server and set: there are few.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due. Scans all servers and sets, of which there are
+    /// few.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let servers = self.servers.iter().filter(|server| !server.is_asked).map(|server| server.due);
@@ -164,14 +168,14 @@ impl Watcher {
         servers.chain(sets).min()
     }
 
-    /// Whether all servers are known and the zone says of them what it should.
+    /// Whether all servers' states are known and the zone is as desired.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let are_known = self.servers.iter().all(|server| server.is_up.is_some());
         are_known && self.sets.iter().all(|set| set.is_settled && !set.is_stale && matches!(set.phase, SetPhase::Idle))
     }
 
-    /// Time has passed.
+    /// Processes timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for (index, server) in self.servers.iter_mut().enumerate() {
             if server.due <= now && !server.is_asked {
@@ -188,7 +192,7 @@ impl Watcher {
         }
     }
 
-    /// A server has answered with this final status, or not at all.
+    /// Handles the result of a probe: the final status, or `None` without an answer.
     pub fn handle_probe(&mut self, now: Timestamp, index: usize, status: Option<u16>) {
         let Some(server) = self.servers.get_mut(index) else { return };
         server.is_asked = false;
@@ -208,7 +212,7 @@ impl Watcher {
         self.set_desired(index, if is_up { DesiredState::Publish } else { DesiredState::Remove });
     }
 
-    /// Has the records of a server be as `wish` says.
+    /// Sets the desired state of all records of a server.
     fn set_desired(&mut self, server: usize, wish: DesiredState) {
         let mut concerned = Vec::new();
         for (index, (set, state)) in self.plan.sets.iter().zip(&mut self.sets).enumerate() {
@@ -223,7 +227,7 @@ impl Watcher {
         concerned.into_iter().for_each(|index| self.read(index));
     }
 
-    /// Reads a set, unless something is under way with it: then it is read afterwards.
+    /// Reads a set, or schedules a read if an operation on it is in progress.
     fn read(&mut self, index: usize) {
         let Some(state) = self.sets.get_mut(index).filter(|state| matches!(state.phase, SetPhase::Idle)) else {
             return;
@@ -233,7 +237,7 @@ impl Watcher {
         self.outputs.push_back(Output::Read(index));
     }
 
-    /// The name server has told what a set has.
+    /// Handles the result of reading a set.
     pub fn handle_read(&mut self, now: Timestamp, index: usize, found: Result<RecordSetContents, ZoneError>) {
         let (Some(set), Some(state)) = (self.plan.sets.get(index), self.sets.get_mut(index)) else { return };
         state.phase = SetPhase::Idle;
@@ -255,7 +259,7 @@ impl Watcher {
         self.outputs.push_back(Output::Update(update));
     }
 
-    /// Tells what is odd about a set, once.
+    /// Reports oddities of a set, once.
     fn report(&mut self, index: usize, difference: &Difference) {
         let (Some(set), Some(state)) = (self.plan.sets.get(index), self.sets.get_mut(index)) else { return };
         if difference.is_last_kept && !state.is_last_reported {
@@ -269,7 +273,7 @@ impl Watcher {
         state.restored_reported.clone_from(&difference.restored);
     }
 
-    /// The name server has changed a set, or not.
+    /// Handles the result of an update.
     pub fn handle_update(&mut self, now: Timestamp, index: usize, outcome: Result<(), ZoneError>) {
         let Some(state) = self.sets.get_mut(index) else { return };
         let SetPhase::Updating(update) = std::mem::replace(&mut state.phase, SetPhase::Idle) else { return };
@@ -284,7 +288,8 @@ impl Watcher {
         }
     }
 
-    /// The zone has what was wished when the set was read, but for servers that are the last.
+    /// Records that the zone matches the desired state, except for records that stay because all servers of the set
+    /// are dead.
     fn settle(&mut self, now: Timestamp, index: usize, is_last_kept: bool) {
         let Some(state) = self.sets.get_mut(index) else { return };
         state.conflicts = 0;

@@ -1,4 +1,4 @@
-//! The zone at its primary server: record sets are read, and changed where they are still as they were read.
+//! Access to the zone on its primary server: reads record sets, and updates them if they have not changed since.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,26 +17,26 @@ use crate::plan::{Kind, RecordData, RecordSet};
 use crate::tsig::TsigKey;
 use crate::update::Update;
 
-/// How far the clocks of both ends may differ (RFC 8945 §10), in seconds.
+/// Maximum clock difference between both ends (RFC 8945 §10), in seconds.
 const FUDGE_S: u16 = 300;
 
-/// What there is of a record set.
+/// Contents of a record set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordSetContents {
-    /// Its records; none where there is no such name.
+    /// Its records; empty if the name does not exist.
     pub records: Vec<RecordData>,
-    /// Their TTL in seconds; zero where there are none.
+    /// TTL in seconds; zero if there are no records.
     pub ttl_s: u32,
 }
 
-/// Why something did not work at the name server.
+/// Error of a name server operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZoneError {
-    /// The record set is no longer what it was when it was read: somebody else has changed it.
+    /// The record set has changed since it was read.
     Conflict,
     /// No answer in time, or no connection.
     Timeout,
-    /// The name server says no, or something that is not understood. The operator's trouble, mostly.
+    /// The name server refused, or sent something that is not understood. Usually the operator must act.
     Refused(String),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for ZoneError {
     }
 }
 
-/// A zone that can be changed. Each request has a TCP connection of its own, so that no answer is too long.
+/// A zone that can be updated. Each request uses its own TCP connection, so answers of any length fit.
 #[derive(Clone)]
 pub struct Zone {
     server: SocketAddr,
@@ -66,17 +66,18 @@ impl fmt::Debug for Zone {
 }
 
 impl Zone {
-    /// The zone `origin` at its primary `server`, where each request may take `timeout`.
+    /// Creates access to the zone `origin` on its primary `server`, with `timeout` per request.
     ///
     /// # Errors
-    /// `origin` is no name of the DNS, or the key cannot be used.
+    /// `origin` is not a valid name, or the key cannot be used.
     pub fn new(server: SocketAddr, origin: &str, key: &TsigKey, timeout: Duration) -> Result<Self, String> {
         let signer = TSigner::new(key.secret(), key.algorithm(), key.name(), FUDGE_S);
         let signer = signer.map_err(|error| format!("the key cannot be used: {error}"))?;
         Ok(Self { server, origin: name(origin)?, signer, timeout })
     }
 
-    /// Changes nothing, and finds out whether the key is known there: else nobody would learn that it is not before a server dies.
+    /// Sends an empty update to check that the server accepts the key. Otherwise a wrong key would go unnoticed until
+    /// a server dies.
     ///
     /// # Errors
     /// The server does not answer, or refuses the key.
@@ -95,7 +96,7 @@ impl Zone {
     /// Reads a record set.
     ///
     /// # Errors
-    /// The server does not answer, or not with authority.
+    /// The server does not answer, or not authoritatively.
     pub async fn read(&self, set: &RecordSet) -> Result<RecordSetContents, ZoneError> {
         let mut message = Message::query();
         message.metadata.recursion_desired = false;
@@ -104,18 +105,18 @@ impl Zone {
         match response.response_code {
             ResponseCode::NoError | ResponseCode::NXDomain if !response.authoritative => {
                 let remedy = "name the primary server of the zone in watch.server";
-                Err(ZoneError::Refused(format!("{} is no authority for {}; {remedy}", self.server, self.origin)))
+                Err(ZoneError::Refused(format!("{} is not authoritative for {}; {remedy}", self.server, self.origin)))
             }
             ResponseCode::NoError => Ok(contents(&response.answers, set.kind)),
             ResponseCode::NXDomain => Ok(RecordSetContents::default()),
-            code => Err(ZoneError::Refused(format!("{} does not tell {set}: {code}", self.server))),
+            code => Err(ZoneError::Refused(format!("{} refuses to read {set}: {code}", self.server))),
         }
     }
 
-    /// Changes a record set, if it has exactly the records that are expected.
+    /// Updates a record set if it has exactly the expected records.
     ///
     /// # Errors
-    /// It has others, or the server does not answer, or refuses.
+    /// The set has other records, or the server does not answer, or refuses.
     pub async fn update(&self, set: &RecordSet, update: &Update) -> Result<(), ZoneError> {
         let response = self.query(self.message(set, update).map_err(ZoneError::Refused)?).await?;
         match response.response_code {
@@ -127,7 +128,7 @@ impl Zone {
         }
     }
 
-    /// The UPDATE message (RFC 2136 §2).
+    /// Builds the UPDATE message (RFC 2136 §2).
     fn message(&self, set: &RecordSet, update: &Update) -> Result<Message, String> {
         let owner = name(&set.name)?;
         let record = |data: &RecordData, class: DNSClass, ttl_s: u32| -> Result<Record, String> {
@@ -139,7 +140,7 @@ impl Zone {
         message.metadata.op_code = OpCode::Update;
         message.metadata.recursion_desired = false;
         message.add_query(Query::query(self.origin.clone(), RecordType::SOA));
-        // The prerequisites: the set has these records and no other (§2.4.2), or there is none (§2.4.3).
+        // Prerequisites: the set has exactly these records (§2.4.2), or does not exist (§2.4.3).
         if update.expected.is_empty() {
             let mut none = Record::update0(owner.clone(), 0, record_type(set.kind));
             none.dns_class = DNSClass::NONE;
@@ -148,7 +149,7 @@ impl Zone {
         for data in &update.expected {
             message.add_answer(record(data, DNSClass::IN, 0)?);
         }
-        // The updates: single records are deleted (§2.5.4), and added (§2.5.1).
+        // Updates: records are deleted (§2.5.4) and added (§2.5.1).
         for data in &update.remove {
             message.add_authority(record(data, DNSClass::NONE, 0)?);
         }
@@ -180,7 +181,7 @@ impl Zone {
 
     fn error(&self, error: &NetError) -> ZoneError {
         match error {
-            // What the library says of it is no help: it is nearly always the key.
+            // The library's message does not help here; the cause is nearly always the key.
             NetError::Proto(_) => {
                 let remedy = "check that both have the same key (watch.key_file) and the same time";
                 ZoneError::Refused(format!("what {} answers is not signed with the key; {remedy}", self.server))
@@ -190,7 +191,7 @@ impl Zone {
     }
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -200,7 +201,7 @@ impl<T> Drop for AbortOnDrop<T> {
 }
 
 fn name(text: &str) -> Result<Name, String> {
-    let mut name = Name::from_ascii(text).map_err(|error| format!("{text:?} is no name of the DNS: {error}"))?;
+    let mut name = Name::from_ascii(text).map_err(|error| format!("{text:?} is not a valid DNS name: {error}"))?;
     name.set_fqdn(true);
     Ok(name)
 }

@@ -1,4 +1,4 @@
-//! What a worker takes of new work: its controller, and the kernel's queues and filters that follow it.
+//! Admission of new work by a worker: its overload controller, and the kernel queues and filters that follow it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
 use crate::status::OverloadStatus;
 
-/// Where messages have waited. Their waits are told apart, for one queue may be short where another one is long.
+/// Queue in which messages waited. Waits are tracked separately, because one queue may be short while another is
+/// long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitQueue {
     /// All connections.
@@ -40,20 +41,20 @@ impl WaitQueue {
     }
 }
 
-/// What connections brought of new work since the controller was last looked at.
+/// New work received on connections since the last control window.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamLoad {
     read: u32,
-    /// Those of them that were refused or dropped.
+    /// Number of messages refused or dropped.
     shed: u32,
-    /// The shortest time that any has waited; `None` where nothing came.
+    /// Shortest wait of any message; `None` if there was none.
     wait: Option<Duration>,
-    /// The share that was shed, smoothed.
+    /// Share of messages shed, smoothed.
     share: f64,
 }
 
 impl StreamLoad {
-    /// What of a window's share goes into the smoothed one.
+    /// Weight of a window in the smoothed share.
     const NEWS: f64 = 0.3;
 
     fn note_wait(&mut self, wait: Duration) {
@@ -65,7 +66,7 @@ impl StreamLoad {
         self.shed = self.shed.saturating_add(is_shed as u32);
     }
 
-    /// Ends a window: the share that was shed, and the wait.
+    /// Ends a window; returns the share shed and the wait.
     fn take(&mut self) -> (f64, Duration) {
         let share = if self.read == 0 { 0.0 } else { f64::from(self.shed) / f64::from(self.read) };
         let wait = self.wait.unwrap_or_default();
@@ -74,31 +75,31 @@ impl StreamLoad {
     }
 }
 
-/// How long it takes at least from being told of an overload to being told that it is over.
+/// Minimum time between logging an overload and logging its end.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A worker's overload control.
 #[derive(Debug)]
 pub(crate) struct Admission {
     is_enabled: bool,
-    /// Where the messages have waited that are judged.
+    /// Queue in which the current messages waited.
     queue: WaitQueue,
     controller: Controller,
     salt: u32,
     kernel: KernelFilter,
     connections: ConnectionLimit,
     streams: StreamLoad,
-    /// Whether there are connections that are not read.
+    /// Whether reading is paused on any connection.
     has_unread: bool,
-    /// When the queues are looked at next.
+    /// When the queues are adjusted next.
     next_look: Timestamp,
-    /// Since when the operator knows of an overload.
+    /// Time at which the current overload was logged.
     overload_logged_at: Option<Timestamp>,
 }
 
 impl Admission {
     pub(crate) fn new(worker: usize, seed: u64, is_enabled: bool, memory: Arc<SharedMemory>) -> Self {
-        // The same for all workers: a retransmission may be received by another one than its original.
+        // The same for all workers, since a retransmission may arrive at another worker than its original.
         let salt = u32::try_from(seed >> 32).unwrap_or(0);
         Self {
             is_enabled,
@@ -118,40 +119,40 @@ impl Admission {
         self.controller.pressure()
     }
 
-    /// Whether there is any control.
+    /// Returns whether overload control is enabled.
     pub(crate) fn is_enabled(&self) -> bool {
         self.is_enabled
     }
 
-    /// Whether anything is refused now.
+    /// Returns whether requests are being refused.
     pub(crate) fn is_limiting(&self) -> bool {
         self.controller.is_limiting()
     }
 
-    /// Whether the kernel drops what the controller does not want.
+    /// Returns whether the kernel drops what the controller does not admit.
     pub(crate) fn is_filtered_by_kernel(&self) -> bool {
         self.kernel.is_filtering()
     }
 
-    /// When the controller has to be looked at, whatever comes: a filter must not outlast what it is for.
+    /// Returns when the controller must be called next, even without traffic: a filter must not outlast its cause.
     pub(crate) fn next_deadline(&self) -> Timestamp {
         let is_watched = self.is_limiting() || self.has_unread;
         let window_ends = if is_watched { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
         window_ends.min(self.kernel.next_deadline().max(self.next_look))
     }
 
-    /// Whether a connection that brings new work is read.
+    /// Returns whether a connection may be read for new work.
     pub(crate) fn may_read(&self, connection: ConnId) -> bool {
         self.connections.should_read(connection)
     }
 
-    /// The messages that are judged from now on have waited in this queue.
+    /// Sets the queue in which the following messages waited.
     pub(crate) const fn set_wait_queue(&mut self, queue: WaitQueue) {
         self.queue = queue;
     }
 
-    /// Whether a message is not even read: new work that the filter does not let pass. The kernel's filter has let through what
-    /// it could not judge.
+    /// Returns whether a message is dropped unparsed: new work that the filter does not pass. The kernel's filter
+    /// passes messages it cannot classify.
     pub(crate) fn filters_out(&self, message: &[u8], kind: impl FnOnce() -> FilteredKind) -> bool {
         if self.controller.filter().is_open() || queue_of(message) == Queue::InProgress {
             return false;
@@ -159,7 +160,7 @@ impl Admission {
         !self.controller.passes(kind(), position(message, self.salt)) && may_be_dropped_unread(message)
     }
 
-    /// Has seen new work wait for too long.
+    /// Simulates new work that waited too long.
     #[cfg(test)]
     pub(crate) fn begin_limiting(&mut self) {
         let wait = Duration::from_millis(200);
@@ -169,19 +170,19 @@ impl Admission {
         assert!(self.is_limiting());
     }
 
-    /// Has seen far too much new work on many connections.
+    /// Simulates far too much new work on many connections.
     #[cfg(test)]
     pub(crate) fn limit_connections(&mut self) {
         (0..100).for_each(|_| self.connections.handle_window(0.98, Duration::ZERO, 1_000));
     }
 
-    /// Takes note that new work of connections goes on waiting, and has for so long.
+    /// Records that new work on connections is still waiting, and for how long.
     pub(crate) fn note_waiting(&mut self, now: Timestamp, wait: Duration) {
         self.streams.note_wait(wait);
         self.controller.record_wait(now, WaitQueue::Streams.number(), wait);
     }
 
-    /// Takes note of how long a message has waited, if that was among new work.
+    /// Records how long a message waited, if it is new work.
     fn note_wait(&mut self, now: Timestamp, wait: Duration, message: &[u8]) {
         if queue_of(message) == Queue::NewWork {
             if matches!(self.queue, WaitQueue::Streams) {
@@ -191,7 +192,7 @@ impl Admission {
         }
     }
 
-    /// What becomes of a message that was read; `classify` says what it counts as.
+    /// Decides what to do with a parsed message; `classify` returns its classification.
     fn decide(
         &mut self,
         now: Timestamp,
@@ -214,26 +215,26 @@ impl Admission {
         verdict
     }
 
-    /// Tells when the worker begins to refuse, and when that ends; not more than once in [`TOLD_EVERY`].
+    /// Logs the start and the end of an overload, at most once per [`LOG_INTERVAL`].
     fn log_overload(&mut self, now: Timestamp) {
         match self.overload_logged_at {
             None if self.is_limiting() => {
                 let wait_ms = self.pressure().wait.as_millis();
                 tracing::warn!(
-                    "overload: new work waits for {wait_ms} ms, so some of it is refused (strowger ctl status)"
+                    "overload: new requests wait {wait_ms} ms, so some are refused; see strowger ctl status"
                 );
                 self.overload_logged_at = Some(now);
             }
             Some(since) if !self.is_limiting() && now >= since + LOG_INTERVAL => {
                 let lasted = now.saturating_since(since).as_secs();
-                tracing::info!("overload: over, after {lasted} s");
+                tracing::info!("overload: ended after {lasted} s");
                 self.overload_logged_at = None;
             }
             _ => {}
         }
     }
 
-    /// Has the kernel's queues and filters follow the controller; whether it was time to look at them.
+    /// Adjusts the kernel's queues and filters to the controller; returns whether it was due.
     pub(crate) fn adjust(
         &mut self,
         now: Timestamp,
@@ -250,7 +251,7 @@ impl Admission {
         let (salt, is_limiting) = (self.salt, self.is_limiting());
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
         self.kernel.update(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
-        // What came on connections is sent once, so nothing need be remembered of it.
+        // Messages on connections are not retransmitted, so none need to be remembered.
         self.controller.set_filter_abilities(if is_sorted {
             self.kernel.abilities()
         } else {
@@ -265,18 +266,18 @@ impl Admission {
     }
 }
 
-/// Whether a message begins something.
+/// Whether a message begins new work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NewWork {
-    /// It belongs to something begun, or is a response.
+    /// A response, or part of work in progress.
     No,
     Yes,
-    /// It claims to belong to a dialog.
+    /// Claims to be within a dialog, from an unproven source.
     Unproven,
 }
 
 impl<M: ShardFactory> ShardHost<M> {
-    /// What overload control says of a message for one of this worker's shards.
+    /// Returns the decision of overload control on a message for one of this worker's shards.
     pub(crate) fn admit(
         &mut self,
         now: Timestamp,
@@ -295,7 +296,7 @@ impl<M: ShardFactory> ShardHost<M> {
         let verdict = admission
             .decide(now, wait, (bytes, flow), || common.factory.classify(now, (peek, steered), flow, snapshot));
         let verdict = match verdict {
-            // Who is in the dialog, if anybody, is not to think that it has ended.
+            // A refusal would end the dialog for its participants, if the dialog exists.
             Verdict::Refuse { .. } if begins_work == NewWork::Unproven => Verdict::Drop,
             verdict => verdict,
         };
@@ -303,7 +304,8 @@ impl<M: ShardFactory> ShardHost<M> {
         verdict
     }
 
-    /// Whether a message may be refused. While the worker limits, a tag in To is not believed to who has proven nothing.
+    /// Returns whether a message may be refused. While the worker is limiting, a To tag from an unproven source is
+    /// not trusted.
     fn begins_work(&self, peek: &Peek<'_>, flow: &Flow) -> NewWork {
         let Kind::Request(method) = peek.kind else { return NewWork::No };
         let is_known = |ip: IpAddr| self.shared.factory.is_known(ip, &self.snapshot);
@@ -316,17 +318,17 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Whether a connection is left unread that brings new work.
+    /// Returns whether reading is paused on a connection that brings new work.
     pub(crate) fn should_pause(&self, connection: ConnId, peer: IpAddr) -> bool {
         !self.admission.may_read(connection) && !self.snapshot.trusts(peer)
     }
 
-    /// Whether a message of a peer is not even read.
+    /// Returns whether a message of a peer is dropped unparsed.
     pub(crate) fn filters_out(&self, peer: IpAddr, message: &[u8]) -> bool {
         self.admission.filters_out(message, || self.kind_from(peer, message))
     }
 
-    /// The kind of new work from a peer.
+    /// Returns the kind of new work from a peer.
     fn kind_from(&self, peer: IpAddr, message: &[u8]) -> FilteredKind {
         match kind_of(message) {
             FilteredKind::Call if self.snapshot.trusts(peer) => FilteredKind::TrunkCall,
@@ -335,7 +337,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Takes note of a datagram that is no SIP: where it is among new work, it takes the place of that.
+    /// Records a malformed datagram. In the new-work queue it uses capacity of new work.
     pub(crate) fn note_malformed(&mut self, now: Timestamp, (arrival, peer): (Timestamp, IpAddr), bytes: &[u8]) {
         self.admission.note_wait(now, now.saturating_since(arrival), bytes);
         if queue_of(bytes) == Queue::NewWork {
@@ -344,7 +346,8 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// The same of a message on a connection. What `is_stale` came too long ago to begin anything.
+    /// Returns whether a message on a connection is dropped unparsed, because of the filter or because it `is_stale`
+    /// new work.
     pub(crate) fn filters_out_of_stream(&mut self, peer: IpAddr, is_stale: bool, message: &[u8]) -> bool {
         let is_old = || is_stale && queue_of(message) == Queue::NewWork && may_be_dropped_unread(message);
         let filters_out = is_old() || self.filters_out(peer, message);
@@ -354,12 +357,12 @@ impl<M: ShardFactory> ShardHost<M> {
         filters_out
     }
 
-    /// Whether what comes from a peer may be dropped for having waited on its connection.
+    /// Returns whether messages of a peer may be dropped for having waited too long on its connection.
     pub(crate) fn may_be_stale(&self, peer: IpAddr) -> bool {
         !self.snapshot.trusts(peer)
     }
 
-    /// Has the kernel's queues and filters follow the controller.
+    /// Adjusts the kernel's queues and filters to the controller.
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
         let Self { admission, io: exits, snapshot, version, shared: common, .. } = self;
         let load = (exits.streams.len(), exits.is_all_sorted());

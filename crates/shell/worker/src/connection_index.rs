@@ -1,4 +1,4 @@
-//! Which connections there are, for all workers: who has the one to a peer, and how many there may be.
+//! Index of the connections of all workers, with limits on their number.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,28 +8,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strowger_foundation::{ConnId, ListenerId};
 
-/// Into how many parts the index is split, each under its own lock.
+/// Number of lock stripes of the index.
 const STRIPES: usize = 64;
 
-/// Of so many connections one is kept for those that the server itself opens.
+/// One in this many connections is reserved for outgoing ones.
 pub(crate) const RESERVED: usize = 16;
 
-/// One way to a peer: the listener on whose behalf the connection is, and the far end.
+/// Key of a connection: listener and far end.
 pub(crate) type PeerKey = (ListenerId, SocketAddr);
 
-/// Why one more connection is not taken.
+/// Why another connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitExceeded {
-    /// There are as many as there may be.
+    /// The total limit is reached.
     Total,
-    /// There are as many as there may be from that source.
+    /// The limit for this source is reached.
     Source,
 }
 
 /// The connections of all workers.
 ///
-/// A connection that a peer opened stands here under its true source address only, never under one that its messages
-/// claim: nothing proves that the address is the peer's, and requests to whoever has it would go astray.
+/// A connection opened by a peer is indexed only under its true source address, never under one claimed in its
+/// messages: nothing proves that the claimed address belongs to the peer, and requests to its real owner would be
+/// misdirected.
 //= rfc5923#8.2
 #[derive(Debug)]
 pub(crate) struct ConnectionIndex {
@@ -46,18 +47,18 @@ struct Stripe {
 }
 
 impl ConnectionIndex {
-    /// An index for at most `limit` connections, and `per_source` that one source may have opened.
+    /// Creates an index for at most `limit` connections, of which one source may open `per_source`.
     pub(crate) fn new(limit: usize, per_source: usize) -> Self {
         let stripes = (0..STRIPES).map(|_| Mutex::default()).collect();
         Self { limit, per_source, open: AtomicUsize::new(0), stripes }
     }
 
-    /// The connection to a peer.
+    /// Returns the connection to a peer.
     pub(crate) fn find(&self, way: PeerKey) -> Option<ConnId> {
         self.stripe(way.1.ip()).connections.get(&way).copied()
     }
 
-    /// Enters `id`, unless another one is there already: that one is to be used.
+    /// Registers `id`. If another connection is registered already, returns that one, which must be used instead.
     pub(crate) fn claim(&self, way: PeerKey, id: ConnId) -> Result<(), ConnId> {
         match self.stripe(way.1.ip()).connections.entry(way) {
             Entry::Occupied(other) if *other.get() != id => Err(*other.get()),
@@ -69,7 +70,7 @@ impl ConnectionIndex {
         }
     }
 
-    /// Removes `id`, where it is the one that stands there.
+    /// Removes `id` if it is the registered one.
     pub(crate) fn withdraw(&self, way: PeerKey, id: ConnId) {
         if let Entry::Occupied(entry) = self.stripe(way.1.ip()).connections.entry(way)
             && *entry.get() == id
@@ -78,9 +79,9 @@ impl ConnectionIndex {
         }
     }
 
-    /// Counts one connection more; with `source`, one that came from there. Each is [given back](Self::give_back).
+    /// Counts one more connection; with `source`, an accepted one from there. Each must be [released](Self::release).
     pub(crate) fn acquire(&self, source: Option<IpAddr>) -> Result<(), LimitExceeded> {
-        // Others cannot take all, or the server would reach nobody by a connection of its own.
+        // Accepted connections cannot use up the limit; otherwise the server could not open any of its own.
         let limit = if source.is_some() { self.limit - self.limit / RESERVED } else { self.limit };
         if self.open.fetch_add(1, Ordering::Relaxed) >= limit {
             self.open.fetch_sub(1, Ordering::Relaxed);
@@ -114,7 +115,7 @@ impl ConnectionIndex {
     }
 
     fn stripe(&self, ip: IpAddr) -> MutexGuard<'_, Stripe> {
-        // Only a spread is wanted: the maps themselves have keys that nobody can guess.
+        // Only needs to spread; the maps themselves have keys that cannot be guessed.
         let number = match network(ip) {
             IpAddr::V4(ip) => u128::from(ip.to_bits()),
             IpAddr::V6(ip) => ip.to_bits() >> 64,
@@ -125,7 +126,8 @@ impl ConnectionIndex {
     }
 }
 
-/// What counts as one source: an IPv4 address, and of IPv6 the /64 that one host may choose its addresses from.
+/// Returns what counts as one source: an IPv4 address, or the /64 of an IPv6 address, from which one host may choose
+/// addresses.
 fn network(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,

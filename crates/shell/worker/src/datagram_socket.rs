@@ -1,4 +1,4 @@
-//! A worker's socket on one listener, with what waits to leave through it.
+//! A worker's datagram socket for one listener, with its send queue.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,37 +12,38 @@ use strowger_net::{
 
 use crate::options::Spread;
 
-/// Peers that became unreachable and have not been told to the shards yet; past this many the hints are forgotten, and
-/// the transactions end by their timers.
+/// Maximum number of delivery failures not yet reported to the shards. Further ones are discarded, and the
+/// transactions end by their timers.
 pub(crate) const MAX_DELIVERY_FAILURES: usize = 256;
 
-/// A socket and its state as mio's edges have told it.
+/// A socket and its readiness, tracked from mio's edges.
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
     registry: Arc<Registry>,
     token: Token,
     batch: SendBatch,
-    /// Whether something may wait to be received.
+    /// Whether input may be waiting.
     pub(crate) is_readable: bool,
-    /// Whether the send buffer was full and mio, which is asked for as long, has not said since that it is not.
+    /// Whether the send buffer was full and mio has not reported it writable since. The socket is registered for
+    /// writing while this is set.
     is_blocked: bool,
-    /// Whether mio tells of it; where it does not the socket is [asked](Self::ask).
+    /// Whether it is registered with mio; if not, the worker [polls](Self::poll_readiness) it.
     pub(crate) is_registered: bool,
-    /// Whether mio refused to tell of it when it was last asked for that.
+    /// Whether the last registration failed.
     is_refused: bool,
-    /// When to try to receive again after an error.
+    /// When to retry receiving after an error.
     pub(crate) retry: Option<Timestamp>,
     failures: Vec<DeliveryFailure>,
 }
 
-/// A datagram that did not get there.
+/// A datagram that was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryFailure {
-    /// The peer cannot be reached.
+    /// The peer is unreachable.
     Unreachable(SocketAddr),
-    /// It did not leave this machine, as where the socket's address is another's now or too much waits already: that says nothing of
-    /// the peer.
+    /// The datagram did not leave this machine, for example because the socket's address has moved to another machine
+    /// or the queue is full. Says nothing about the peer.
     Unsent(SocketAddr),
 }
 
@@ -50,11 +51,11 @@ impl DatagramSocket {
     /// Registers `socket` under `token`.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel refuses.
     pub(crate) fn new(mut socket: UdpSocket, registry: &Arc<Registry>, token: Token) -> io::Result<Self> {
-        // Not for writing: each datagram that has left makes room, and each time the kernel would tell.
+        // Not for writing: every sent datagram frees buffer space, and the kernel would report each time.
         registry.register(&mut socket, token, Interest::READABLE)?;
-        // What arrived before has made no edge that we could see.
+        // Datagrams that arrived before registration triggered no edge.
         Ok(Self {
             socket,
             registry: Arc::clone(registry),
@@ -69,17 +70,20 @@ impl DatagramSocket {
         })
     }
 
-    /// Has mio tell no more of this socket, which is then to be [asked](Self::ask) for as long. While a socket is waited for, each
-    /// datagram that arrives and each one that has left looks for who waits, under a lock; a worker that never sleeps has no need
-    /// of that. Not while it is blocked: then mio is to say when there is room.
+    /// Deregisters this socket from mio; it must then be [polled](Self::poll_readiness).
+    ///
+    /// While a socket is registered, each received and each sent datagram looks for waiters under a lock, which a
+    /// worker that never sleeps does not need. A blocked socket stays registered: mio has to report when there is
+    /// room.
     pub(crate) fn deregister(&mut self) {
         if self.is_registered && !self.is_blocked {
-            // Where the kernel refuses, mio goes on telling.
+            // If the kernel refuses, the socket stays registered.
             self.is_registered = self.registry.deregister(&mut self.socket).is_err();
         }
     }
 
-    /// Has mio tell of this socket again: at once, where there is something already. Whether it does.
+    /// Registers this socket with mio again; an event follows at once if it is ready. Returns whether it is
+    /// registered.
     pub(crate) fn reregister(&mut self) -> bool {
         if !self.is_registered {
             self.wait_for(Interest::READABLE);
@@ -87,7 +91,7 @@ impl DatagramSocket {
         self.is_registered
     }
 
-    /// Finds out what mio would tell of a socket that it does not tell of.
+    /// Polls the readiness of a deregistered socket.
     pub(crate) fn poll_readiness(&mut self) {
         if !self.is_registered {
             self.is_readable |= self.retry.is_none();
@@ -99,7 +103,7 @@ impl DatagramSocket {
         &self.socket
     }
 
-    /// How many messages wait to be sent.
+    /// Returns the number of messages waiting to be sent.
     pub(crate) fn unsent(&self) -> usize {
         self.batch.len()
     }
@@ -107,14 +111,14 @@ impl DatagramSocket {
     /// Receives a batch; see [`UdpSocket::recv`].
     ///
     /// # Errors
-    /// When the socket cannot be read now.
+    /// When the socket cannot be read.
     pub(crate) fn recv(&mut self, inbox: &mut RecvBatch) -> io::Result<()> {
         let result = self.socket.recv(inbox);
         self.is_readable = result.is_ok() && inbox.is_full();
         result
     }
 
-    /// What mio had to say.
+    /// Handles a mio event.
     pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
         self.is_readable |= event.is_readable();
         if self.is_blocked && event.is_writable() {
@@ -132,7 +136,8 @@ impl DatagramSocket {
         }
     }
 
-    /// Lets `message` leave for `peer` with the next batch, in its order within its `strand`, and takes an empty buffer in its place.
+    /// Queues `message` for `peer` with the next batch, in order within its ordering key, and leaves an empty buffer
+    /// in its place.
     pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>, strand: OrderingKey) {
         std::mem::swap(self.batch.next_slot(), message);
         if !self.batch.commit(peer, strand) {
@@ -143,7 +148,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Sends what waits, unless the socket is known to be full.
+    /// Sends waiting datagrams unless the socket is known to be blocked.
     pub(crate) fn flush(&mut self) {
         if self.batch.is_empty() || self.is_blocked {
             return;
@@ -155,7 +160,7 @@ impl DatagramSocket {
         }
     }
 
-    /// Says what the kernel is to tell of. What is so already it tells at once.
+    /// Sets the interests. mio reports conditions that hold already at once.
     fn wait_for(&mut self, interests: Interest) {
         let Self { registry, socket, token, .. } = self;
         let outcome = if self.is_registered {
@@ -171,20 +176,20 @@ impl DatagramSocket {
                 tracing::error!(
                     %address, %error,
                     "the kernel cannot tell when a socket is ready; raise fs.epoll.max_user_watches, or free memory: until it \
-                     can, the worker asks over and over, which costs processor time"
+                     can, the worker polls the socket continuously, which costs CPU time"
                 );
             }
-            // To try with every round is dear, and better than never.
+            // Retrying in every round is expensive, but better than never sending.
             self.is_blocked = false;
         }
     }
 
-    /// Whether there are [lost peers](Self::poll_lost).
+    /// Returns whether there are [delivery failures](Self::poll_failure).
     pub(crate) fn has_failures(&self) -> bool {
         !self.failures.is_empty()
     }
 
-    /// A peer to which nothing was sent.
+    /// Returns the next delivery failure.
     pub(crate) fn poll_failure(&mut self) -> Option<DeliveryFailure> {
         self.failures.pop()
     }
@@ -193,20 +198,20 @@ impl DatagramSocket {
 /// Which sockets of an address receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiving {
-    /// The first so many workers.
+    /// Number of workers that receive, the first ones.
     pub(crate) active: usize,
-    /// Of so many.
+    /// Total number of workers.
     pub(crate) all: usize,
     pub(crate) spread: Spread,
-    /// Whether each has a second socket, for new work.
+    /// Whether each has a second socket for new work.
     pub(crate) is_sorted: bool,
 }
 
 impl Receiving {
-    /// Tells the kernel, by any socket of the address; whether it does so.
+    /// Applies the selection through any socket of the address; returns whether the kernel accepted it.
     pub(crate) fn apply(self, socket: &UdpSocket) -> bool {
         let receivers = match (self.spread, self.active) {
-            // What the kernel does by itself.
+            // This is the kernel's default.
             (Spread::Peers, active) if active >= self.all => Receivers::Any,
             (Spread::Peers, active) => Receivers::ByPeer(active),
             (Spread::Packets, active) => Receivers::ByPacket(active),
@@ -221,26 +226,27 @@ impl Receiving {
     }
 }
 
-/// Keeps what says that the peer itself cannot be reached: not what concerns one message or passes.
-//= rfc3261#18.4
+/// Records an error if it says that the peer is unreachable; ignores errors that concern a single message or are
+/// transient.
+//= rfc3261#18.4:unreachable
 fn note(lost: &mut Vec<DeliveryFailure>, error: PeerError) {
     if matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden) {
         push(lost, DeliveryFailure::Unreachable(error.peer));
     }
 }
 
-/// The same of a datagram that the kernel did not take. Without a route it may be the peer's or ours: calls go elsewhere, and
-/// a probe says nothing. Nor does it where our own device had no room.
+/// Records an error of a datagram that the kernel refused. Without a route, the cause may be the peer's network or
+/// ours: calls go elsewhere, and a probe is inconclusive. It is inconclusive too if our own device had no room.
 fn note_unsent(lost: &mut Vec<DeliveryFailure>, error: PeerError) {
     note(lost, error);
     if matches!(error.cause, Cause::Unreachable | Cause::Congested) || error.cause.is_of_source() {
-        // The last is the first that is told.
+        // The list is reported from its end.
         push(lost, DeliveryFailure::Unsent(error.peer));
     }
 }
 
 fn push(lost: &mut Vec<DeliveryFailure>, one: DeliveryFailure) {
-    // A burst to a dead peer brings one error a datagram.
+    // A burst to an unreachable peer causes one error per datagram.
     if lost.len() < MAX_DELIVERY_FAILURES && !lost.contains(&one) {
         lost.push(one);
     }
@@ -270,7 +276,7 @@ mod tests {
         (poll, outlet)
     }
 
-    /// What mio says of the outlet now.
+    /// Returns the socket's pending mio event.
     fn told(poll: &mut Poll) -> Option<mio::event::Event> {
         let mut events = mio::Events::with_capacity(8);
         poll.poll(&mut events, Some(Duration::ZERO)).expect("epoll");
@@ -302,7 +308,7 @@ mod tests {
     #[test]
     fn a_socket_that_cannot_be_told_of_is_still_asked() {
         let (_poll, mut outlet) = outlet();
-        // It is in the set all the same, so it cannot be put there.
+        // It is still registered, so registering it fails.
         outlet.is_registered = false;
         assert!(!outlet.reregister());
         outlet.is_readable = false;
@@ -327,7 +333,7 @@ mod tests {
         let mut lost = Vec::new();
         note_unsent(&mut lost, PeerError { peer: peer(TARGET), cause: Cause::Congested });
         assert_eq!(lost, [DeliveryFailure::Unsent(peer(TARGET))]);
-        // As it came back from the network it is another's queue.
+        // As reported by the network, the full queue is on another machine.
         note(&mut lost, PeerError { peer: peer(TARGET), cause: Cause::Congested });
         assert_eq!(lost.len(), 1);
     }

@@ -1,4 +1,4 @@
-//! All workers of the process, as the control plane sees them.
+//! All workers of the process, as seen by the control plane.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, SyncSender};
@@ -44,45 +44,46 @@ use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
 use strowger_registrar::Locations;
 use strowger_shard::{Event, ProvenSources, Snapshot};
 
-/// Shards of one worker: enough for load to be moved between workers in small parts.
+/// Number of shards per worker: enough to move load between workers in small steps.
 pub const SHARDS_PER_WORKER: u16 = 16;
 
-/// Workers at most, so that every shard has an id.
+/// Maximum number of workers, so that every shard has an id.
 pub const MAX_WORKERS: usize = (u16::MAX / SHARDS_PER_WORKER) as usize;
 
-/// How long the workers may take to tell of their calls and accounts.
+/// Time limit for workers to answer a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a fleet starts with.
+/// Startup parameters of a fleet.
 pub struct FleetConfig {
-    /// For each worker its sockets: one for each listener of the snapshot, in their order. The sockets of one listener are
+    /// Sockets of each worker: one for each listener of the snapshot, in order. The sockets of one listener are
     /// [siblings](Socket::sibling), opened in the order of the workers.
     pub sockets: Vec<Vec<Socket>>,
-    /// The first snapshot.
+    /// The initial snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// Random, drawn once a process: hashes and choices depend on it.
+    /// Random, drawn once per process; seeds hashes and choices.
     pub seed: u64,
-    /// Random and secret: branches and nonces are signed with it.
+    /// Random and secret; signs branches and nonces.
     pub key: [u8; 16],
     /// The process's clock.
     pub clock: Clock,
-    /// Where events for the log go. Where its queue is full they are dropped and counted.
+    /// Channel for log events. If it is full, events are dropped and counted.
     pub events: SyncSender<Event>,
-    /// The limits of connections.
+    /// Connection limits.
     pub streams: StreamLimits,
-    /// What the DNS said before: the shards look here first, and whoever answers their questions writes here.
+    /// DNS cache. The shards read it, and the resolver writes it.
     pub names: Arc<NameCache>,
-    /// Who answers questions to the DNS. Without one every answer is that there is none.
+    /// DNS resolver. Without one, every query fails.
     pub resolver: Option<Arc<dyn Resolve>>,
-    /// The location table, with a stripe for each of the fleet's [shards](shards_of).
+    /// The location table, with one stripe for each of the fleet's [shards](shards_of).
     pub locations: Arc<Locations>,
-    /// Who keeps records of the location table. Without one none is kept, and what is to be durable is refused.
+    /// Store for records of the location table. Without one, nothing is stored, and requests that must be durable are
+    /// refused.
     pub record_sink: Option<Arc<dyn RecordSink>>,
-    /// What was used of nonces, where other servers share that; else the fleet has its own.
+    /// Nonce usage shared with other servers; if absent, the fleet has its own.
     pub nonces: Option<Arc<NonceWindows>>,
-    /// Where messages are copied to that an operator wants to see.
+    /// Receives copies of traced messages.
     pub tracer: Arc<Tracer>,
-    /// How the workers share the work and the machine.
+    /// How the workers share the load and the machine.
     pub options: WorkerOptions,
 }
 
@@ -103,7 +104,7 @@ pub struct Fleet {
     tables: SharedTables,
     panics: Arc<PanicLog>,
     published: Mutex<PublishedSnapshots>,
-    /// Shards that no worker has just now.
+    /// Totals of shards in transit.
     in_transit: Arc<Mutex<Vec<(ShardId, ShardTotals)>>>,
     clock: Clock,
 }
@@ -111,7 +112,7 @@ pub struct Fleet {
 #[derive(Debug)]
 struct PublishedSnapshots {
     version: u64,
-    /// Snapshots that some shard may still have. They are kept so that none is freed by a worker: it may be large.
+    /// Snapshots that a shard may still hold. Retained so that no worker has to free one, since they may be large.
     retained: Vec<Arc<Snapshot>>,
 }
 
@@ -119,7 +120,7 @@ impl Fleet {
     /// Starts a thread for each worker.
     ///
     /// # Errors
-    /// `InvalidInput` when there is no worker, more than [`MAX_WORKERS`], or one whose sockets are not one for each
+    /// `InvalidInput` if there is no worker, more than [`MAX_WORKERS`], or a worker that does not have one socket per
     /// listener; otherwise when the system has no thread or file descriptor left.
     pub fn start(config: FleetConfig) -> io::Result<Self> {
         let shards = shards_of(config.sockets.len())?;
@@ -136,7 +137,7 @@ impl Fleet {
         Self::launch(config, maker, tables, SharedMemory::new(sources))
     }
 
-    /// Starts the workers with shards that `maker` makes.
+    /// Starts the workers with shards created by `maker`.
     pub(crate) fn launch<M: ShardFactory>(
         config: FleetConfig,
         maker: M,
@@ -189,7 +190,7 @@ impl Fleet {
         let mut neighbours = connect_workers(&contacts).into_iter();
         let connections = Arc::new(ConnectionIndex::new(limits.connections, limits.per_source));
         let published = Mutex::new(PublishedSnapshots { version: 0, retained: vec![Arc::clone(&snapshot)] });
-        // From here on what was started is stopped when something fails.
+        // On a failure after this point, dropping the fleet stops what was started.
         let mut fleet =
             Self { handles: contacts, threads: Vec::new(), tables, panics, published, in_transit: moving, clock };
         let memory = Arc::new(memory);
@@ -239,13 +240,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Gives every shard a new snapshot. Returns at once; a worker takes the newest when it comes to it.
+    /// Publishes a new snapshot to every shard. Returns at once; each worker fetches the latest one in its loop.
     ///
     /// The listeners must be those of the first snapshot.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.version += 1;
-        // Whatever only this list still has is freed here, on a thread that may be slow.
+        // Snapshots held only by this list are freed here, on a thread that may be slow.
         published.retained.retain(|kept| Arc::strong_count(kept) > 1);
         for contact in &self.handles {
             contact.publish(SnapshotUpdate { snapshot: Arc::clone(&snapshot), version: published.version });
@@ -253,7 +254,7 @@ impl Fleet {
         published.retained.push(snapshot);
     }
 
-    /// Has shards moved.
+    /// Sends a migration plan to all workers.
     #[cfg(test)]
     pub(crate) fn broadcast_plan(&self, plan: &Arc<MigrationPlan>) {
         let givers = plan.sources();
@@ -264,14 +265,14 @@ impl Fleet {
         }
     }
 
-    /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once. Any worker may be told: who
-    /// has not the shard passes it on.
+    /// Removes the bindings of `aor` because its user must no longer be reached. Returns at once. Any worker may
+    /// receive this; it forwards it to the shard's worker.
     pub fn forget(&self, aor: &[u8]) {
         self.broadcast_removal(BindingRemoval { aor: aor.into(), reason: RemovalReason::Bar });
     }
 
-    /// Has the registrations of `aor` end, or that of `contact`, as it was registered, while its user stays. Returns at once.
-    /// While registrations of before are being read, nothing is done.
+    /// Removes all registrations of `aor`, or only that of `contact` as registered; the user stays valid. Returns at
+    /// once. Does nothing while earlier registrations are being loaded.
     pub fn unregister(&self, aor: &[u8], contact: Option<&[u8]>) {
         self.broadcast_removal(BindingRemoval {
             aor: aor.into(),
@@ -287,11 +288,11 @@ impl Fleet {
         }
     }
 
-    /// What the workers have counted.
+    /// Returns the counters of all workers.
     #[must_use]
     pub fn status(&self) -> FleetStatus {
         let now = self.clock.now();
-        // While this is held no shard leaves one worker's sum and none enters another's.
+        // While this lock is held, no shard leaves one worker's total or enters another's.
         let moving = self.in_transit.lock().unwrap_or_else(PoisonError::into_inner);
         let workers: Vec<_> = self.handles.iter().map(|contact| contact.status.read(now)).collect();
         let mut total = WorkerStatus { version: u64::MAX, ..WorkerStatus::default() };
@@ -301,8 +302,8 @@ impl Fleet {
         FleetStatus { workers, total, registrations: self.tables.locations.len(), last_panic: self.panics.last() }
     }
 
-    /// The calls in progress, the oldest first, up to `limit` of them; where there are more, which ones is chance. What a
-    /// worker does not tell in time is missing.
+    /// Returns the calls in progress, oldest first, up to `limit`; if there are more, the selection is arbitrary.
+    /// Calls of a worker that does not answer in time are missing.
     #[must_use]
     pub fn calls(&self, limit: usize) -> CallList {
         let mut all = CallList::default();
@@ -315,7 +316,7 @@ impl Fleet {
         all
     }
 
-    /// The trunks that the server registers at, by name. What a worker does not tell in time is missing.
+    /// Returns the trunk registrations by name. Those of a worker that does not answer in time are missing.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
         let mut all: Vec<_> = self.query_workers(WorkerQuery::Accounts).into_iter().flatten().flatten().collect();
@@ -323,7 +324,7 @@ impl Fleet {
         all
     }
 
-    /// Asks each worker; `None` stands for one that does not answer in time.
+    /// Queries each worker; `None` stands for one that does not answer in time.
     fn query_workers<T>(&self, inquiry: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
         let (reply, replies) = mpsc::sync_channel(self.handles.len());
         self.handles.iter().for_each(|contact| contact.query(inquiry(reply.clone())));
@@ -333,21 +334,23 @@ impl Fleet {
         self.handles.iter().map(answer).collect()
     }
 
-    /// The targets that failed lately and are tried after others.
+    /// Returns the next hops that failed recently and are tried last.
     #[must_use]
     pub fn outages(&self) -> &Arc<Outages> {
         &self.tables.outages
     }
 
-    /// The location table.
+    /// Returns the location table.
     #[must_use]
     pub fn locations(&self) -> &Arc<Locations> {
         &self.tables.locations
     }
 
-    /// Whether every shard has the newest snapshot, every forwarded request is answered and nothing waits to be sent. While
-    /// the server drains this becomes true and stays so; at other times it is up to 100 ms old. Transactions may exist that
-    /// only absorb retransmissions.
+    /// Returns whether every shard has the latest snapshot, every forwarded request is answered and nothing waits to
+    /// be sent.
+    ///
+    /// While the server drains, this becomes true and stays true; otherwise it is up to 100 ms old. Transactions may
+    /// remain that only absorb retransmissions.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
@@ -355,7 +358,7 @@ impl Fleet {
         workers.iter().all(|worker| worker.version == version) && total.unanswered == 0 && total.unsent == 0
     }
 
-    /// Ends all workers and waits for them. What waits in the send buffers is sent; transactions are forgotten.
+    /// Stops all workers and waits for them. Output in the send buffers is sent; transactions are dropped.
     pub fn stop(self) {
         drop(self);
     }
@@ -365,13 +368,13 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         self.handles.iter().for_each(|contact| contact.stop());
         for thread in self.threads.drain(..) {
-            // A worker that panics aborts the process, so there is nothing to hear.
+            // A worker that panics aborts the process, so the result is irrelevant.
             let _ = thread.join();
         }
     }
 }
 
-/// Keeps this thread on the core that it is to have.
+/// Pins this thread to its configured core.
 fn pin_to_cores(worker: usize, options: &WorkerOptions) {
     let Some(core) = options.cores.get(worker) else { return };
     let mut cores = CpuSet::new();
@@ -379,12 +382,12 @@ fn pin_to_cores(worker: usize, options: &WorkerOptions) {
         cores.set(*core);
     }
     if let Err(error) = sched_setaffinity(None, &cores) {
-        tracing::warn!(worker, core, %error, "the worker cannot be kept on its core and goes where the system likes");
+        tracing::warn!(worker, core, %error, "the worker cannot be pinned to its core; the scheduler places it");
     }
 }
 
-/// Opens the second sockets, for new work, of each address, and has the kernel sort what arrives. For each worker and listener one,
-/// but where the kernel cannot: then all arrives at the first.
+/// Opens the second sockets of each address, for new work, and makes the kernel sort arriving datagrams. Returns one
+/// per worker and listener; `None` if the kernel cannot sort, in which case all datagrams arrive at the first socket.
 pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptions) -> Vec<Vec<Option<UdpSocket>>> {
     let all = sockets.len();
     let mut second: Vec<Vec<Option<UdpSocket>>> = (0..all).map(|_| Vec::new()).collect();
@@ -396,7 +399,7 @@ pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptio
                 opened = (0..all).map_while(|_| socket.sibling().ok()).collect();
                 if opened.len() < all || !receiving.apply(socket) {
                     let address = socket.local_addr();
-                    tracing::warn!(%address, "the kernel cannot sort what arrives, so the worker does");
+                    tracing::warn!(%address, "the kernel cannot sort datagrams, so the worker sorts them");
                     opened.clear();
                 }
             }
@@ -410,22 +413,22 @@ pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptio
     second
 }
 
-/// Does `work`. The process does not go on without one of its workers: the peers whose packets the kernel gives to it
-/// would hear nothing any more.
+/// Runs `work` and aborts the process if it fails. Without one of its workers the server would ignore the peers whose
+/// packets the kernel steers to it.
 fn abort_on_failure(index: usize, work: impl FnOnce() -> io::Result<()>) {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::error!(worker = index, %error, "the worker cannot wait for its sockets"),
+        Ok(Err(error)) => tracing::error!(worker = index, %error, "the worker cannot poll its sockets"),
         Err(_) => tracing::error!(worker = index, "the worker panicked outside its shards"),
     }
     std::process::abort();
 }
 
-/// A ring each way between every two workers: for each worker its ways to the others.
+/// Creates a ring in each direction between every two workers; returns the links of each worker.
 fn connect_workers(contacts: &[Arc<WorkerHandle>]) -> Vec<Vec<Option<WorkerLink>>> {
     let count = contacts.len();
     let mut gives: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
-    // By taker, then by giver; the other way round than the ends that give.
+    // By receiver, then by sender; the sending ends are ordered the other way round.
     let mut takes: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
     for (giver, gives) in gives.iter_mut().enumerate() {
         for (taker, takes) in takes.iter_mut().enumerate() {
@@ -449,7 +452,7 @@ fn port(socket: Socket, registry: &Arc<Registry>, token: Token) -> io::Result<Li
     }
 }
 
-/// The number of shards of so many workers.
+/// Returns the number of shards for a number of workers.
 ///
 /// # Errors
 /// `InvalidInput` when there is no worker, or more than [`MAX_WORKERS`].

@@ -1,34 +1,35 @@
-//! Messages out of a stream's bytes, however these were cut on their way.
+//! Framing of messages in a stream, independent of segment boundaries.
 
 use strowger_message::{Fault, FrameResult, Head, HeaderName, frame_stream, parse_decimal};
 
-/// What stands next in the bytes of a stream.
+/// The next element of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A whole message of so many bytes.
+    /// A complete message of the given length.
     Message(usize),
-    /// Line ends between messages, to be skipped; with `is_ping` the peer waits for a line end of ours.
+    /// Line ends between messages, to be skipped. If `is_ping`, the peer expects a CRLF in response.
     Blank {
-        /// How many bytes.
+        /// Length in bytes.
         length: usize,
-        /// Whether a double CRLF is among them.
+        /// Whether it contains a double CRLF.
         is_ping: bool,
     },
-    /// Nothing can be said before so many bytes are there, counted from where the search began.
+    /// Incomplete: at least this many bytes, counted from the start of the search, are needed.
     More(usize),
-    /// Nothing behind this can be trusted.
+    /// Malformed: nothing after this can be trusted.
     Broken(Fault),
 }
 
-/// Cuts a stream into pieces. All that it remembers from one piece to the next is how much of a ping was seen.
+/// Splits a stream into frames. Its only state between frames is the part of a ping seen so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StreamFramer {
-    /// How many bytes of a double CRLF the stream ended with.
+    /// Number of bytes of a double CRLF at the end of the stream.
     ping: u8,
 }
 
 impl StreamFramer {
-    /// Looks at what has not been dealt with. `More` changes nothing; behind any other piece the search goes on.
+    /// Returns the next frame of the unhandled bytes. `More` changes no state; after any other frame, the search
+    /// continues behind it.
     pub(crate) fn next(&mut self, bytes: &[u8]) -> Frame {
         match frame_stream(bytes) {
             FrameResult::Incomplete => Frame::More(needed(bytes)),
@@ -44,8 +45,9 @@ impl StreamFramer {
         }
     }
 
-    /// Whether line ends hold a ping, or end one. However many they hold, one answer is enough.
+    /// Returns whether line ends contain or complete a ping. One response is enough for several.
     //= rfc5626#4.4.1
+    //= rfc5626#5.4:crlf
     fn see_line_ends(&mut self, bytes: &[u8]) -> bool {
         let mut is_ping = false;
         for byte in bytes {
@@ -63,8 +65,8 @@ impl StreamFramer {
     }
 }
 
-/// How many bytes an incomplete message needs before there is anything new to find out: all of it once its head is whole,
-/// so that a body that comes in drops costs no more than one that comes at once.
+/// Returns how many bytes an incomplete message needs before it is worth parsing again: the full length once its head
+/// is complete, so that a body in small segments costs no more than one that arrives at once.
 fn needed(bytes: &[u8]) -> usize {
     let one_more = bytes.len().saturating_add(1);
     if memchr::memmem::find(bytes, b"\r\n\r\n").is_none() {

@@ -1,4 +1,4 @@
-//! A worker's shards and its ways to the world, as one round of work uses them.
+//! Input side of a worker: one round reads its sockets and passes messages to its shards.
 
 use std::iter;
 use std::time::Duration;
@@ -21,21 +21,21 @@ use crate::stream_reader::SCRATCH_BYTES;
 use crate::worker_handle::Mailbox;
 use crate::worker_io::ListenerSocket;
 
-/// How long a socket that could not be read is left alone.
+/// Time before a socket is retried after a receive error.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// What has waited for so long to be read tells that nobody read.
+/// Age of a received message that indicates that the worker was stalled.
 pub(crate) const STALL_THRESHOLD: Duration = Duration::from_millis(100);
 
-/// Messages that are read before the first of them is dealt with. To read and to deal with a message are each about as
-/// much code as a processor keeps at hand: done by turns, each would drive out the other.
+/// Number of messages parsed before the first of them is handled. Parsing and handling each fill about one
+/// instruction cache; alternating between them would evict one with the other.
 const READ_AHEAD: usize = HANDOVER_BATCH;
 
-/// After so many batches in a row from one socket, none of which was slept for, the worker asks that socket and is no longer told
-/// by the kernel: to begin and to end it takes two system calls, and saves something with each datagram.
+/// Number of consecutive batches from one socket, none preceded by sleep, after which the worker polls that socket
+/// and deregisters it from mio. Deregistering and reregistering cost two system calls; each datagram then costs less.
 pub(crate) const BUSY_POLL_AFTER: u32 = 256;
 
-/// A message that was read, and whose it is; nobody's where nothing is left to be done.
+/// A parsed message and its owner; `None` if nothing is left to do.
 struct IncomingMessage<'a> {
     arrival: Timestamp,
     flow: Flow,
@@ -44,20 +44,20 @@ struct IncomingMessage<'a> {
     owner: Option<(ShardId, SteeringResult)>,
 }
 
-/// The shards of a worker and its ways to the world.
+/// The input side of a worker, with its shards.
 pub(crate) struct Ingress<M: ShardFactory> {
     pub(crate) host: ShardHost<M>,
-    /// Where connections are read into.
+    /// Read buffer of connections.
     pub(crate) scratch: Vec<u8>,
-    /// The listener whose socket was the last to have datagrams.
+    /// The listener whose socket had the most recent datagrams.
     hot: usize,
-    /// Batches in a row from it, none of which was slept for.
+    /// Consecutive batches from the hot socket without sleep.
     hot_for: u32,
-    /// Since when streams have had something to read without a break.
+    /// Time since which streams have continuously had input.
     pub(crate) streams_busy_since: Timestamp,
-    /// The clock as it was read for the last batch; one reading serves all that comes of it.
+    /// Time at which the last batch was received; one clock reading serves the whole batch.
     read_at: Timestamp,
-    /// When the first came of what this round has dealt with; [`Timestamp::MAX`] where nothing did.
+    /// Earliest arrival of what this round has handled; [`Timestamp::MAX`] if nothing.
     first_arrival: Timestamp,
 }
 
@@ -75,18 +75,18 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// When the first came of what was dealt with since this was last asked.
+    /// Returns the earliest arrival of what was handled since the last call.
     pub(crate) fn take_first_arrival(&mut self) -> Option<Timestamp> {
         let first = std::mem::replace(&mut self.first_arrival, Timestamp::MAX);
         (first != Timestamp::MAX).then_some(first)
     }
 
-    /// When the last batch was received.
+    /// Returns when the last batch was received.
     pub(crate) fn read_at(&self) -> Timestamp {
         self.read_at
     }
 
-    /// Whether the next round has work without anything new arriving.
+    /// Returns whether the next round has work even if nothing new arrives.
     pub(crate) fn has_work(&self) -> bool {
         let exits = &self.host.io;
         self.has_delivery_failures() || exits.streams.has_work() || exits.is_readable()
@@ -97,12 +97,12 @@ impl<M: ShardFactory> Ingress<M> {
         !exits.unconnected.is_empty() || exits.datagram_sockets().any(DatagramSocket::has_failures)
     }
 
-    /// Whether no other worker has left a message.
+    /// Returns whether no other worker has handed over a message.
     pub(crate) fn is_handover_empty(&self) -> bool {
         self.host.io.links.iter().flatten().all(|neighbour| neighbour.receiver.is_empty())
     }
 
-    /// Tells shards what could not be reached. What they try in its place, and fails too, is told with the next round.
+    /// Notifies shards of delivery failures. Failures of their next attempts are reported in the next round.
     pub(crate) fn handle_delivery_failures(&mut self, now: Timestamp) {
         self.host.handle_delivery_failures(now);
         for (shard, flow) in std::mem::take(&mut self.host.io.unconnected) {
@@ -111,7 +111,7 @@ impl<M: ShardFactory> Ingress<M> {
     }
 
     pub(crate) fn handle_mailbox(&mut self, now: Timestamp, post: Mailbox) {
-        // First: who knows a plan must not tell what is said afterwards to shards that are leaving.
+        // Plans come first: after a plan, nothing may be delivered to shards that are leaving.
         let mut told = 0;
         for (before, plan) in post.plans {
             self.host.handle_closed(now, post.closed.get(told..before).unwrap_or_default());
@@ -135,7 +135,7 @@ impl<M: ShardFactory> Ingress<M> {
             self.host.send_to_shard(now, shard, ShardMessage::RemoveBindings(forgotten));
         }
         for inquiry in post.queries {
-            // Who asked may have lost patience.
+            // The requester may have timed out.
             match inquiry {
                 WorkerQuery::Calls(limit, reply) => drop(reply.try_send(self.host.calls(now, limit))),
                 WorkerQuery::Accounts(reply) => drop(reply.try_send(self.host.accounts(now))),
@@ -143,8 +143,8 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Deals with a batch from the sockets of `listener`; whether there was one. New work has its turn when nothing more of what is
-    /// in progress waits, and at times all the same.
+    /// Handles a batch from the sockets of `listener`; returns whether there was one. New work is read when no more
+    /// work in progress is waiting, and occasionally even then.
     pub(crate) fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
         if let Some(port @ ListenerSocket::Tcp(_)) = self.host.io.sockets.get(listener) {
             let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
@@ -173,7 +173,7 @@ impl<M: ShardFactory> Ingress<M> {
         outlet.retry = None;
         if let Err(error) = outlet.recv(inbox) {
             let address = outlet.socket().local_addr();
-            tracing::error!(%address, %error, "the socket cannot be read; trying again");
+            tracing::error!(%address, %error, "the socket cannot be read; retrying");
             outlet.retry = Some(clock.now() + RETRY_AFTER);
             self.host.io.counters.receive_errors += 1;
             return true;
@@ -196,7 +196,7 @@ impl<M: ShardFactory> Ingress<M> {
         let arrived = || inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
         let now = pair.monotonic;
         if self.host.admission.is_enabled() && !self.host.io.is_sorted(listener) {
-            // The kernel has not kept new work apart.
+            // The kernel does not separate new work here.
             for queue in [Queue::InProgress, Queue::NewWork] {
                 self.handle_batch(now, listener, arrived().filter(|(_, datagram)| queue_of(datagram.bytes) == queue));
             }
@@ -218,18 +218,18 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Whether what was read in this round has waited so long that this thread, or its machine, stood still meanwhile: more
-    /// of it may be waiting, and what timers wait for may be in it.
+    /// Returns whether messages of this round waited so long that the thread or the machine must have been stalled.
+    /// More messages may be waiting, including ones that timers wait for.
     pub(crate) fn is_catching_up(&self, now: Timestamp) -> bool {
         now.saturating_since(self.first_arrival) > STALL_THRESHOLD
     }
 
-    /// The next round reads from every socket, whatever the kernel has said.
+    /// Makes the next round read every socket, regardless of kernel events.
     pub(crate) fn mark_all_readable(&mut self) {
         self.host.io.datagram_sockets_mut().for_each(|outlet| outlet.is_readable = true);
     }
 
-    /// Receives from the socket that was the last to have something, whatever the kernel has said; whether it had.
+    /// Receives from the hot socket, regardless of kernel events; returns whether there was anything.
     pub(crate) fn try_hot(&mut self, clock: &Clock, inbox: &mut RecvBatch) -> bool {
         let mut may_be_read = false;
         for outlet in self.host.io.datagram_sockets_of(self.hot).filter(|outlet| outlet.retry.is_none()) {
@@ -238,10 +238,10 @@ impl<M: ShardFactory> Ingress<M> {
         may_be_read && self.receive(self.hot, clock, inbox)
     }
 
-    /// Takes note of which socket had a batch.
+    /// Records which socket had a batch.
     fn note_hot(&mut self, listener: usize) {
         if listener != self.hot {
-            // Of which the kernel cannot tell again remains the one that is asked.
+            // If the kernel cannot report the old socket again, that one stays the polled socket.
             if !self.wait_for_hot() {
                 return;
             }
@@ -253,23 +253,23 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Has the kernel tell of all sockets, so that the worker can sleep; whether it does.
+    /// Registers the hot socket for kernel events, so that the worker can sleep; returns whether that succeeded.
     pub(crate) fn wait_for_hot(&mut self) -> bool {
         self.hot_for = 0;
         let mut all = true;
         for outlet in self.host.io.datagram_sockets_of(self.hot) {
-            // Every socket of it is put back, also after one that the kernel refused.
+            // Reregister every socket, even after a failure.
             all &= outlet.reregister();
         }
         all
     }
 
-    /// Asks the socket that the kernel does not tell of.
+    /// Polls the socket that is deregistered from kernel events.
     pub(crate) fn poll_hot(&mut self) {
         self.host.io.datagram_sockets_of(self.hot).for_each(DatagramSocket::poll_readiness);
     }
 
-    /// Reads some datagrams, and then deals with them.
+    /// Parses some datagrams, then handles them.
     fn handle_datagrams<'a>(
         &mut self,
         now: Timestamp,
@@ -287,14 +287,14 @@ impl<M: ShardFactory> Ingress<M> {
                 self.host.io.counters.shed += 1;
                 continue;
             }
-            // In its place first, for a peek is large.
+            // Constructed in place, because a peek is large.
             read.push(IncomingMessage { arrival, flow, bytes, peek: Peek::default(), owner: None });
             let Some(IncomingMessage { peek, owner, .. }) = read.last_mut() else { continue };
             *owner = self.host.steer(now, bytes, peek);
         }
         self.prefetch(now, &read);
         for IncomingMessage { arrival, flow, bytes, peek, owner } in &read {
-            // Not when it was read: a trace shows a message before what came of it, and learns from that what to show next.
+            // Not while parsing: a trace shows a message before its effects and decides from it what to show next.
             self.host.io.tracer.received(now, flow, bytes);
             let Some((id, steered)) = owner else {
                 self.host.note_malformed(now, (*arrival, flow.peer.ip()), bytes);
@@ -309,7 +309,7 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Answers a ping. A pong is not a ping, so two servers do not keep one going between them.
+    /// Answers a ping. A pong is not a ping, so two servers cannot ping each other endlessly.
     //= rfc5626#3.5.1
     fn handle_keep_alive(&mut self, flow: Flow, bytes: &[u8]) {
         self.host.io.counters.keep_alives += 1;
@@ -318,7 +318,7 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Deals with up to `limit` messages that each of the other workers left; whether there was any.
+    /// Handles up to `limit` messages handed over by each of the other workers; returns whether there were any.
     pub(crate) fn receive_handover(&mut self, now: Timestamp, limit: usize) -> bool {
         let mut is_any = false;
         for worker in 0..self.host.io.links.len() {
@@ -335,7 +335,7 @@ impl<M: ShardFactory> Ingress<M> {
         is_any
     }
 
-    /// Up to `most` of them from one worker, read and then dealt with as datagrams are; how many there were.
+    /// Handles up to `most` messages from one worker, parsing first as for datagrams; returns their number.
     fn receive_handover_from(&mut self, now: Timestamp, worker: usize, most: usize) -> usize {
         let mut taken: SmallVec<[HandoverMessage; READ_AHEAD]> = SmallVec::new();
         if let Some(Some(neighbour)) = self.host.io.links.get_mut(worker) {
@@ -347,13 +347,13 @@ impl<M: ShardFactory> Ingress<M> {
         self.handle_handover(now, &taken);
         let count = taken.len();
         if let Some(Some(neighbour)) = self.host.io.links.get_mut(worker) {
-            // Where it is, for to hand on all of it would copy it.
+            // In place: moving the whole message would copy it.
             taken.drain(..).for_each(|handed| neighbour.receiver.recycle(handed.bytes));
         }
         count
     }
 
-    /// Reads what another worker left, and then deals with it.
+    /// Parses the messages handed over by another worker, then handles them.
     fn handle_handover(&mut self, now: Timestamp, taken: &[HandoverMessage]) {
         self.host.admission.set_wait_queue(WaitQueue::OtherWorkers);
         // Another processor has written them.
@@ -361,7 +361,7 @@ impl<M: ShardFactory> Ingress<M> {
         let mut read: SmallVec<[IncomingMessage<'_>; READ_AHEAD]> = SmallVec::new();
         for handed in taken {
             self.first_arrival = self.first_arrival.min(handed.arrival);
-            // Its receiver may have read the clock later than this round began.
+            // The receiving worker may have read the clock after this round began.
             let arrival = handed.arrival.min(now);
             let (flow, bytes) = (handed.flow, &handed.bytes[..]);
             read.push(IncomingMessage { arrival, flow, bytes, peek: Peek::default(), owner: None });
@@ -385,7 +385,7 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Shows what was read to the shards that will be told of it.
+    /// Lets shards prefetch state for the parsed messages.
     fn prefetch(&mut self, now: Timestamp, read: &[IncomingMessage<'_>]) {
         self.host.prefetch(now, read.iter().filter_map(|one| Some((one.owner.as_ref()?, &one.peek, one.bytes))));
     }

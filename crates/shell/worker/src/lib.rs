@@ -1,13 +1,13 @@
-//! The per-core loop: sockets in, shards, sockets out.
+//! The per-core event loop: sockets, shards, sockets.
 //!
-//! A [`Fleet`] is one thread a core. Each thread, a *worker*, has a socket on every listener (the kernel spreads peers over
-//! them) and [`SHARDS_PER_WORKER`] shards. Its round: receive a batch, read the clock once, find each message's shard; where
-//! the shard sits here, let it act and send what comes of it; where it sits elsewhere, hand the message over through a
-//! bounded ring and wake that worker if it sleeps. Answers leave from the worker that has the shard. Nothing is allocated
-//! for a message once buffers have grown, nothing is locked on its way but what the shards share, and nobody waits for
-//! another worker.
+//! A [`Fleet`] is one thread per core. Each thread, a *worker*, has a socket on every listener (the kernel
+//! distributes peers over them) and [`SHARDS_PER_WORKER`] shards. In each round it receives a batch, reads the clock
+//! once and finds each message's shard. If the shard is local, it runs the shard and sends the output. Otherwise it
+//! hands the message over through a bounded ring and wakes the other worker if it sleeps. Responses leave from the
+//! worker that has the shard. Once buffers have grown, nothing is allocated per message. The only locks on the way
+//! are those of tables that shards share, and no worker waits for another.
 //!
-//! A shard that panics is replaced by a fresh one, and the worker goes on; see [`PanicReport`].
+//! A shard that panics is replaced by a new one, and the worker continues; see [`PanicReport`].
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]

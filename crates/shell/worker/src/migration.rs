@@ -1,20 +1,23 @@
-//! Shards on their way from one worker to another.
+//! Migration of shards between workers.
 //!
-//! A shard moves as one value, between two rounds, and nothing that is meant for it is lost or overtaken:
+//! A shard moves as one value, between two rounds. No message for it is lost or overtaken:
 //!
-//! 1. A [`Plan`] says which shards go where. One worker makes it and every worker gets it, those first that lose shards by it.
-//! 2. Who opens it sends, from then on, to the new owner, and tells the old one so by a mark in the ring to it: what stands
-//!    before the mark is older than anything that goes to the new owner.
-//! 3. The old owner has the shard until it has the marks of all others, and lets it go at the end of that round. By then
-//!    everything older is dealt with, and what the shard had to say is sent and handed to the store.
-//! 4. The new owner holds what comes for the shard until the shard itself is there, and then hands it on in its order.
+//! 1. A [`MigrationPlan`] states which shards go where. One worker creates it, and every worker receives it, those
+//!    that lose shards first.
+//! 2. A worker that receives the plan sends to the new owner from then on, and sends the old owner a barrier through
+//!    its ring: whatever precedes the barrier is older than anything sent to the new owner.
+//! 3. The old owner keeps the shard until it has the barriers of all other workers, and releases it at the end of
+//!    that round. By then, everything older has been handled, and the shard's output has been sent and handed to the
+//!    store.
+//! 4. The new owner holds messages for the shard until the shard arrives, then delivers them in order.
 //!
-//! Answers of the DNS and of the store come to whoever asked, and are passed on: there is one plan at a time, so who has let a
-//! shard go knows where it is. That a connection is closed is told to all workers, and whether before or after a plan is the
-//! same for all of them ([`Contact::turn`]): before it the old owner tells the shard, after it the new one does, behind all that
-//! the connection brought. So each shard hears it once.
+//! Answers from DNS and the store come to the worker that asked and are forwarded. Only one plan runs at a time, so a
+//! worker that has released a shard knows where it is. Closed connections are reported to all workers, in the same
+//! order relative to plans for all of them ([`WorkerHandle::lock_broadcast`]): before a plan the old owner notifies
+//! the shard, after it the new owner does, behind all input of the connection. So each shard is notified exactly
+//! once.
 //!
-//! [`Contact::turn`]: crate::contact::Contact::turn
+//! [`WorkerHandle::lock_broadcast`]: crate::worker_handle::WorkerHandle::lock_broadcast
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -30,22 +33,22 @@ use crate::status::Load;
 use crate::streams::ClosedConnection;
 use strowger_shard::{Input, SteeringResult, Verdict};
 
-/// Messages for shards on their way that a worker holds at most; past it they are dropped and counted as those that a full
-/// ring drops.
+/// Maximum number of messages that a worker holds for shards in transit. Further ones are dropped and counted like
+/// drops of a full ring.
 pub const MAX_HELD_MESSAGES: usize = 4096;
 
-/// The same in bytes.
+/// The same limit in bytes.
 pub const MAX_HELD_BYTES: usize = 8 * 1024 * 1024;
 
-/// How many may be held before streams are not read for such shards.
+/// Number of held messages at which streams are no longer read for such shards.
 const STREAMS_HELD: usize = MAX_HELD_MESSAGES / 8;
 
-/// The same in bytes.
+/// The same threshold in bytes.
 const STREAMS_HELD_BYTES: usize = MAX_HELD_BYTES / 8;
 
 const _: () = assert!(STREAMS_HELD_BYTES + MAX_STREAM_MESSAGE < MAX_HELD_BYTES);
 
-/// One shard's move.
+/// The move of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardMove {
     pub(crate) shard: ShardId,
@@ -57,12 +60,12 @@ pub(crate) struct ShardMove {
 #[derive(Debug)]
 pub(crate) struct MigrationPlan {
     moves: Vec<ShardMove>,
-    /// How many have not arrived.
+    /// Number of shards that have not arrived.
     left: AtomicUsize,
 }
 
 impl MigrationPlan {
-    /// Whom the shards are from, each once.
+    /// Returns the workers that shards move from, each once.
     pub(crate) fn sources(&self) -> Vec<usize> {
         let mut givers: Vec<usize> = self.moves.iter().map(|one| one.from).collect();
         givers.sort_unstable();
@@ -70,7 +73,7 @@ impl MigrationPlan {
         givers
     }
 
-    /// A plan of moves, none of which is from a worker to itself, and none of a shard that another one is of.
+    /// Creates a plan. Each move must change the worker, and each shard may occur once.
     pub(crate) fn new(moves: Vec<ShardMove>) -> Self {
         debug_assert!(moves.iter().all(|one| one.from != one.to), "a move leads elsewhere");
         let left = AtomicUsize::new(moves.len());
@@ -92,29 +95,29 @@ impl MigrationPlan {
         self.left.store(self.moves.len(), Ordering::Release);
     }
 
-    /// Whether all of it has been carried out.
+    /// Returns whether all shards have arrived.
     pub(crate) fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 }
 
-/// Whose bindings go.
+/// Bindings to be removed.
 #[derive(Clone, Debug)]
 pub(crate) struct BindingRemoval {
     pub(crate) aor: Box<[u8]>,
     pub(crate) reason: RemovalReason,
 }
 
-/// Why they go.
+/// Reason for the removal.
 #[derive(Clone, Debug)]
 pub(crate) enum RemovalReason {
-    /// The user may not be called any more.
+    /// The user must no longer be reached.
     Bar,
-    /// An operator ends all registrations, or only that of this contact.
+    /// An operator removes all registrations, or only that of this contact.
     Unregister(Option<Box<[u8]>>),
 }
 
-/// What is to be told to one shard.
+/// A message to one shard.
 #[derive(Debug)]
 pub(crate) enum ShardMessage {
     Message {
@@ -123,27 +126,27 @@ pub(crate) enum ShardMessage {
         bytes: Vec<u8>,
     },
     Answer(QueryId, LocateResult),
-    /// With what is let go when it is dealt with.
+    /// The result, and tokens that are dropped once it has been handled.
     RecordResult(RecordResult, Vec<Arc<()>>),
     RemoveBindings(BindingRemoval),
     FlowFailed(Flow),
     Closed(ClosedConnection),
 }
 
-/// What one worker knows of moves.
+/// Migration state of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct MigrationState {
-    /// The plan by which shards of this worker have to go.
+    /// The plan by which shards leave this worker.
     leaving: Option<Arc<MigrationPlan>>,
-    /// How many other workers know the plan by now.
+    /// Number of other workers that have confirmed the plan with a barrier.
     barriers: usize,
-    /// Shards that are to come, and by which plan.
+    /// Shards that will arrive, with their plans.
     awaited: Vec<(ShardId, Arc<MigrationPlan>)>,
-    /// What is meant for them, in its order.
+    /// Messages held for them, in order.
     held: Vec<(ShardId, ShardMessage)>,
-    /// How many of `held` are messages.
+    /// Number of SIP messages in `held`.
     messages: usize,
-    /// How long these are together.
+    /// Total length of these.
     bytes: usize,
 }
 
@@ -154,7 +157,7 @@ impl MigrationState {
 }
 
 impl<M: ShardFactory> ShardHost<M> {
-    /// Begins to carry out a plan.
+    /// Starts to carry out a plan.
     pub(crate) fn handle_plan(&mut self, plan: &Arc<MigrationPlan>) {
         let me = self.io.index;
         for &ShardMove { shard, from, to } in &plan.moves {
@@ -170,13 +173,13 @@ impl<M: ShardFactory> ShardHost<M> {
         plan.sources().into_iter().filter(|giver| *giver != me).for_each(|giver| self.io.send_barrier(giver));
     }
 
-    /// Another worker knows the plan, perhaps before this one does.
+    /// Handles the barrier of another worker, which may have received the plan before this one.
     pub(crate) fn handle_barrier(&mut self) {
         self.migration.barriers += 1;
     }
 
-    /// Lets shards go where nothing can come any more that is older than what goes to their new owners. What they had to say
-    /// must have left.
+    /// Releases shards once nothing can arrive that is older than what goes to their new owners. Their output must
+    /// have been sent.
     pub(crate) fn release_shards(&mut self, now: Timestamp, post: impl FnOnce(&mut Self, Timestamp)) {
         if self.migration.leaving.is_none() || self.migration.barriers < self.io.others() {
             return;
@@ -186,7 +189,7 @@ impl<M: ShardFactory> ShardHost<M> {
         self.migration.barriers = 0;
         let mut takers = Vec::new();
         let common = Arc::clone(&self.shared);
-        // Until this is let go nobody sums up, so nothing is missed or counted twice.
+        // While this lock is held no totals are computed, so nothing is missed or counted twice.
         let mut moving = common.in_transit.lock().unwrap_or_else(PoisonError::into_inner);
         let me = self.io.index;
         for &ShardMove { shard, to, .. } in plan.moves.iter().filter(|one| one.from == me) {
@@ -206,7 +209,7 @@ impl<M: ShardFactory> ShardHost<M> {
         takers.into_iter().for_each(|to| self.io.notify_arrivals(to));
     }
 
-    /// Takes the shards that have come, and tells them what was held for them.
+    /// Adopts the shards that have arrived and delivers the messages held for them.
     pub(crate) fn adopt_shards(&mut self, now: Timestamp, mut post: impl FnMut(&mut Self, Timestamp)) {
         let common = Arc::clone(&self.shared);
         let arrived = common.arrivals.get(self.io.index);
@@ -232,7 +235,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Gives a message to a shard of this worker, or keeps it until the shard is here.
+    /// Delivers a message to a shard of this worker, or holds it until the shard arrives.
     pub(crate) fn deliver(
         &mut self,
         now: Timestamp,
@@ -252,12 +255,12 @@ impl<M: ShardFactory> ShardHost<M> {
         self.hold_or_forward(id, ShardMessage::Message { arrival, flow, bytes: bytes.to_vec() });
     }
 
-    /// Whether a message of a stream can be taken for a shard of this worker now.
+    /// Returns whether a stream message for a shard in transit can be held.
     pub(crate) fn has_room(&self) -> bool {
         self.migration.messages < STREAMS_HELD && self.migration.bytes < STREAMS_HELD_BYTES
     }
 
-    /// Tells a shard something, wherever it is.
+    /// Sends a message to a shard, wherever it is.
     pub(crate) fn send_to_shard(&mut self, now: Timestamp, id: ShardId, word: ShardMessage) {
         let Some(seat) = self.slot_of(id) else { return self.hold_or_forward(id, word) };
         match word {
@@ -301,14 +304,15 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Holds what is meant for a shard that is on its way here, and passes on what is another worker's.
+    /// Holds a message for a shard in transit to this worker, and forwards one for a shard of another worker.
     #[cold]
     fn hold_or_forward(&mut self, id: ShardId, word: ShardMessage) {
         let (is_message, length) = match &word {
             ShardMessage::Message { bytes, .. } => (true, bytes.len()),
             _ => (false, 0),
         };
-        // Whoever sends a message here knows a plan by which the shard comes, which this worker may not have opened yet.
+        // The sender of a message knows a plan by which the shard comes here; this worker may not have received it
+        // yet.
         if is_message || self.migration.is_awaited(id) {
             let is_full =
                 self.migration.messages >= MAX_HELD_MESSAGES || self.migration.bytes + length > MAX_HELD_BYTES;
@@ -337,7 +341,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Tells shards that connections are closed: those that this worker has, or will have by the plan that it knows.
+    /// Notifies shards of closed connections: those that this worker has, or will have by the plan it knows.
     pub(crate) fn handle_closed(&mut self, now: Timestamp, closed: &[ClosedConnection]) {
         if closed.is_empty() {
             return;
@@ -345,7 +349,7 @@ impl<M: ShardFactory> ShardHost<M> {
         let leaving = self.migration.leaving.clone();
         for index in 0..self.slots.len() {
             let Some(id) = self.slots.get(index).map(|seat| seat.id) else { break };
-            // What the connection has brought last may be with the new owner, who hears of its end too.
+            // The last input of the connection may be at the new owner, which reports the closure too.
             if leaving.as_ref().is_none_or(|plan| plan.moves.iter().all(|one| one.shard != id)) {
                 closed.iter().for_each(|one| self.send_to_shard(now, id, ShardMessage::Closed(*one)));
             }
@@ -356,7 +360,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Gives a shard the snapshot that this worker's shards have.
+    /// Updates a shard to the snapshot of this worker.
     fn update_snapshot(&mut self, now: Timestamp, id: ShardId) {
         if let Some(seat) = self.slot_of(id) {
             let snapshot = Arc::clone(&self.snapshot);
@@ -388,9 +392,9 @@ impl<M: ShardFactory> ShardHost<M> {
         self.slots.push(seat);
     }
 
-    /// How much each shard of this worker had to do of late, in messages.
+    /// Collects the recent load of each shard of this worker, in messages.
     pub(crate) fn take_loads(&mut self, into: &mut Vec<Load>) {
-        // The older half of what it had to do counts half.
+        // Exponential decay: older load counts half.
         let take = |seat: &mut ShardSlot<M::Shard>| {
             let messages = seat.inputs;
             seat.inputs /= 2;

@@ -1,4 +1,4 @@
-//! The kernel's queue of new work on one address.
+//! The kernel queue of new work on one address.
 
 use std::io;
 use std::time::Duration;
@@ -8,41 +8,41 @@ use strowger_overload::QueueBound;
 
 use crate::datagram_socket::DatagramSocket;
 
-/// While what is in progress fills whole batches, new work waits for so many of them at most.
+/// Maximum number of full batches of work in progress for which new work waits.
 const MOST_PUT_OFF: u32 = 8;
 
-/// A socket that only receives new work, and the room that its queue has.
+/// A socket that receives only new work, and the size of its queue.
 #[derive(Debug)]
 pub(crate) struct NewWorkQueue {
     pub(crate) socket: DatagramSocket,
     bound: QueueBound,
-    /// The longest wait of what was received since the room was last looked at.
+    /// Longest wait of received messages since the queue size was last adjusted.
     longest: Duration,
-    /// Batches in a row for which it has waited.
+    /// Consecutive batches for which it has waited.
     put_off: u32,
 }
 
 impl NewWorkQueue {
     pub(crate) fn new(outlet: DatagramSocket) -> Self {
-        // The kernel books twice what it was asked for.
+        // The kernel books twice the requested size.
         let most = 2 * outlet.socket().buffers().receive;
         Self { socket: outlet, bound: QueueBound::new(most), longest: Duration::ZERO, put_off: 0 }
     }
 
-    /// Takes note of how long what was received had waited.
+    /// Records how long received messages had waited.
     pub(crate) fn note_wait(&mut self, wait: Duration) {
         self.longest = self.longest.max(wait);
     }
 
-    /// Whether the queue waits for another batch of what is in progress. While that fills whole batches, new work waits for a few of
-    /// them at most.
+    /// Returns whether the queue waits for another batch of work in progress; it waits for a limited number of full
+    /// batches.
     pub(crate) fn should_defer(&mut self, is_full_batch: bool) -> bool {
         let waits = is_full_batch && self.put_off < MOST_PUT_OFF;
         self.put_off = if waits { self.put_off + 1 } else { 0 };
         waits
     }
 
-    /// Gives the queue the room that what came out of it asks for, and so much time.
+    /// Adjusts the size of the queue to the observed waits and the maximum wait.
     pub(crate) fn bound(&mut self, bound: Duration) {
         let longest = std::mem::take(&mut self.longest);
         if let Some(bytes) = self.bound.handle_window(longest, bound)
@@ -53,10 +53,10 @@ impl NewWorkQueue {
         }
     }
 
-    /// Has the kernel drop what does not pass, and what was dropped before.
+    /// Makes the kernel drop what the filter does not pass and what was dropped before.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When the kernel refuses.
     pub(crate) fn filter_by_memory(
         &self,
         rules: &PacketFilter,
@@ -66,10 +66,10 @@ impl NewWorkQueue {
         self.socket.socket().filter_by_memory(rules, memory, worker)
     }
 
-    /// Has the kernel drop what does not pass.
+    /// Makes the kernel drop what the filter does not pass.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When the kernel refuses.
     pub(crate) fn filter(&self, rules: &PacketFilter) -> io::Result<()> {
         self.socket.socket().filter(rules)
     }

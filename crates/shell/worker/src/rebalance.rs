@@ -1,8 +1,8 @@
-//! How many workers have shards, and which worker has which.
+//! Number of workers with shards, and assignment of shards to workers.
 //!
-//! To hand a message to another worker costs both of them more than to deal with it, most of all where the other one sleeps.
-//! So few workers have shards while there is little to do, and all of them when there is much. What the workers report decides;
-//! nobody's clock is read here.
+//! Handing a message to another worker costs both more than processing it, especially if the other one sleeps. So few
+//! workers have shards under low load, and all of them under high load. The decision depends only on the workers'
+//! reports; no clock is read here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,73 +12,73 @@ use strowger_foundation::{ShardId, Timestamp};
 use crate::migration::{MigrationPlan, ShardMove};
 use crate::status::Load;
 
-/// How busy one worker must be for twice as many to have shards.
+/// Utilization of the busiest worker at which the number of workers with shards doubles.
 pub const GROW_UTILIZATION: f64 = 0.6;
 
-/// How busy each would be at most if half as many had shards, for that to come about …
+/// Maximum utilization per worker, after halving the number of workers with shards, at which it is halved.
 pub const SHRINK_UTILIZATION: f64 = 0.3;
 
-/// … and for how long that must have been so.
+/// Time for which utilization must stay below [`SHRINK_UTILIZATION`] before the number is halved.
 pub const SHRINK_AFTER: Duration = Duration::from_secs(5);
 
-/// By how much two workers must differ for shards to move between them, …
+/// Difference in utilization between two workers at which shards start to move.
 pub const IMBALANCE_START: f64 = 0.2;
 
-/// … and by how much they may differ afterwards.
+/// Difference in utilization between two workers at which shards stop moving.
 pub const IMBALANCE_STOP: f64 = 0.05;
 
-/// For how long a decision is left to show its effect.
+/// Minimum time between decisions, for the last one to take effect.
 pub const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// A report that is older says nothing: who has nothing to do does not report.
+/// Age at which a report expires. An idle worker does not report.
 const REPORT_TTL: Duration = Duration::from_millis(500);
 
-/// What of a worker's time is its shards' work; the rest is receiving, which stays where it is.
+/// Share of a worker's time spent in its shards; the rest is receiving, which does not move with them.
 const SHARE_OF_SHARDS: f64 = 0.8;
 
-/// Who has which shard, and what the workers have reported.
+/// Assignment of shards to workers, and the workers' reports.
 #[derive(Debug)]
 pub(crate) struct Rebalancer {
-    /// How many workers have shards at least.
+    /// Minimum number of workers with shards.
     least: usize,
-    /// How many have: the first ones.
+    /// Number of workers with shards; always the first ones.
     active: usize,
     owners: Vec<u16>,
     reports: Vec<Report>,
-    /// The newest plan.
+    /// The latest plan.
     plan: Option<Arc<MigrationPlan>>,
     decided: Timestamp,
     calm_since: Option<Timestamp>,
 }
 
-/// What a worker had to do of late.
+/// Recent utilization of a worker.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
-    /// When this was said.
+    /// Time of the report.
     pub(crate) at: Timestamp,
-    /// The share of its time.
+    /// Share of time spent working.
     pub(crate) busy: f64,
-    /// Of which shards it has, how much.
+    /// Load of each of its shards.
     pub(crate) loads: Vec<Load>,
 }
 
 impl Report {
-    /// An empty one, with room for what a worker may say.
+    /// Creates an empty report with capacity for `shards`.
     pub(crate) fn of(shards: u16) -> Self {
         Self { loads: Vec::with_capacity(shards.into()), ..Self::default() }
     }
 }
 
-/// What is to be done.
+/// A decision to move shards.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) plan: Arc<MigrationPlan>,
-    /// How many workers have shards from now on.
+    /// New number of workers with shards.
     pub(crate) active: usize,
 }
 
 impl Rebalancer {
-    /// Shards that are evenly on the first `least` of `workers`.
+    /// Assigns the shards evenly to the first `least` of `workers`.
     pub(crate) fn new(workers: usize, least: usize, shards: u16) -> Self {
         let least = least.clamp(1, workers.max(1));
         let owners = (0..usize::from(shards)).map(|shard| u16::try_from(shard % least).unwrap_or(0)).collect();
@@ -93,31 +93,31 @@ impl Rebalancer {
         }
     }
 
-    /// One that decides nothing.
+    /// Creates a rebalancer that never decides anything.
     #[cfg(test)]
     pub(crate) fn frozen(workers: usize, least: usize, shards: u16) -> Self {
         let endless = MigrationPlan::new(vec![ShardMove { shard: ShardId(0), from: 0, to: 1 }]);
         Self { plan: Some(Arc::new(endless)), ..Self::new(workers, least, shards) }
     }
 
-    /// Who has each shard.
+    /// Returns the worker of each shard.
     pub(crate) fn owners(&self) -> &[u16] {
         &self.owners
     }
 
-    /// How many workers have shards.
+    /// Returns the number of workers with shards.
     pub(crate) fn active(&self) -> usize {
         self.active
     }
 
-    /// Takes note of what a worker says, and gives it the report before in its place, so that its memory is used again.
+    /// Stores the report of a worker and returns the previous one in its place, so that its memory is reused.
     pub(crate) fn report(&mut self, worker: usize, report: &mut Report) {
         if let Some(place) = self.reports.get_mut(worker) {
             std::mem::swap(place, report);
         }
     }
 
-    /// What is to be done now; mostly nothing. Nothing while shards are on their way.
+    /// Returns the next decision; usually `None`, and always while shards are migrating.
     pub(crate) fn decide(&mut self, now: Timestamp) -> Option<Decision> {
         let is_moving = self.plan.as_ref().is_some_and(|plan| !plan.is_done());
         if is_moving || now < self.decided + SETTLE_TIME {
@@ -144,7 +144,7 @@ impl Rebalancer {
         Some(Decision { plan, active: self.active })
     }
 
-    /// By how much two workers that have shards differ.
+    /// Returns the largest difference in utilization between two active workers.
     fn gap(&self, now: Timestamp) -> f64 {
         let least = self.busy(now).take(self.active).fold(1.0, f64::min);
         self.busy(now).take(self.active).fold(0.0, f64::max) - least
@@ -175,7 +175,8 @@ impl Rebalancer {
         }
     }
 
-    /// Which shards move: all of those whose workers are to have none, and of the busiest as many as make all alike.
+    /// Selects the shards to move: all shards of deactivated workers, and enough shards of the busiest workers to
+    /// balance the load.
     fn moves(&self, now: Timestamp, is_new: bool) -> Vec<ShardMove> {
         let mut busy: Vec<f64> = self.busy(now).collect();
         let costs = self.costs(now, busy.iter().sum());
@@ -203,7 +204,7 @@ impl Rebalancer {
             if gap <= bound {
                 break;
             }
-            // The heaviest of those after whose move the other one is not the busier by as much.
+            // The heaviest shard that does not make the other worker as much busier in turn.
             let fits = |shard: &usize| owners.get(*shard) == Some(&most) && cost(*shard) < gap * 0.75;
             let Some(shard) = (0..owners.len()).filter(fits).max_by(|a, b| cost(*a).total_cmp(&cost(*b))) else {
                 break;
@@ -221,7 +222,8 @@ impl Rebalancer {
             .collect()
     }
 
-    /// What of a worker's time each shard takes. One that nobody asked anything has a little too, so that it goes with the others.
+    /// Returns the share of a worker's time that each shard takes. A shard without messages gets a small share, so
+    /// that it moves with the others.
     fn costs(&self, now: Timestamp, busy: f64) -> Vec<f64> {
         let mut messages = vec![0_u32; self.owners.len()];
         for load in self.fresh(now).flatten().flat_map(|report| &report.loads) {
@@ -243,13 +245,14 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(100);
 
-    /// Workers of which each shard takes a share of one's time, in virtual time: every plan is carried out at once.
+    /// Simulated workers in virtual time: each shard demands a share of one worker's time, and plans take effect at
+    /// once.
     struct World {
         balance: Rebalancer,
         now: Timestamp,
         demand: Vec<f64>,
         plans: usize,
-        /// What the first worker has to do for receiving alone.
+        /// Share of the first worker's time spent on receiving.
         receiving: f64,
     }
 

@@ -1,4 +1,4 @@
-//! Records on their way from the shards to the store, and back.
+//! Records sent from the shards to the store, and their results.
 
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,42 +7,44 @@ use strowger_foundation::ShardId;
 
 use crate::worker_handle::WorkerHandle;
 
-/// Who keeps the records of all workers.
+/// Stores the records of all workers.
 pub trait RecordSink: Send + Sync {
-    /// Takes records, which are to be kept in the order in which they come; of one address of record they come from one
-    /// worker. Called on a worker's thread: it must not wait. It may finish the batch at once.
+    /// Stores records in order of arrival; the records of one address of record come from one worker. Called on a
+    /// worker's thread, so it must not block. It may acknowledge the batch at once.
     fn store(&self, batch: RecordBatch);
 }
 
-/// What the shards of one worker gave in one round. Dropped without [`finish`](Self::finish) none of it was kept.
+/// Records that the shards of one worker produced in one round. Dropping it without
+/// [`acknowledge`](Self::acknowledge) reports that none were stored.
 #[derive(Debug)]
 pub struct RecordBatch {
     handle: Arc<WorkerHandle>,
     records: Vec<RecordResult>,
     token: Option<Arc<()>>,
-    /// Where somebody else keeps the records too.
+    /// Shared with a second sink, if there is one.
     joint_ack: Option<Arc<Mutex<JointAck>>>,
 }
 
-/// The other one who keeps the records of a [`KeepBatch`]. Dropped without [`finish`](Self::finish) none of it was kept.
+/// Acknowledgement by the second sink of a [`RecordBatch`]. Dropping it without [`acknowledge`](Self::acknowledge)
+/// reports that none were stored.
 #[derive(Debug)]
 pub struct SecondaryAck {
     joint_ack: Arc<Mutex<JointAck>>,
 }
 
-/// Two who keep the same records: the shards hear of it when both are done.
+/// State shared by two sinks of the same records. The shards are notified once both have acknowledged.
 #[derive(Debug, Default)]
 struct JointAck {
-    /// The batch whose own part is done, and whether it was kept.
+    /// The batch and the first sink's result, once it has acknowledged.
     first: Option<(RecordBatch, bool)>,
     second: Option<bool>,
 }
 
-/// One record and whose it is.
+/// A record, its shard and its result.
 #[derive(Debug)]
 pub(crate) struct RecordResult {
     pub(crate) shard: ShardId,
-    /// `None` where nobody waits for it.
+    /// Identifies the waiting request; `None` if nothing waits for the record.
     pub(crate) ticket: Option<u64>,
     pub(crate) record: Vec<u8>,
     pub(crate) is_stored: bool,
@@ -53,14 +55,14 @@ impl RecordBatch {
         Self { handle: contact, records, token: None, joint_ack: None }
     }
 
-    /// A copy that nobody waits for.
+    /// Returns a copy that nothing waits for.
     #[must_use]
     pub fn to_unawaited(&self) -> Self {
         let copy = |stored: &RecordResult| RecordResult { ticket: None, record: stored.record.clone(), ..*stored };
         Self::new(Arc::clone(&self.handle), self.records.iter().map(copy).collect())
     }
 
-    /// Has the shards hear that the records were kept when somebody else has kept them too.
+    /// Makes the result depend on a second sink as well.
     #[must_use]
     pub fn with_secondary(mut self) -> (Self, SecondaryAck) {
         let meeting: Arc<Mutex<JointAck>> = Arc::default();
@@ -68,35 +70,36 @@ impl RecordBatch {
         (self, SecondaryAck { joint_ack: meeting })
     }
 
-    /// The records in their order.
+    /// Returns the records in order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.records.iter().map(|stored| &*stored.record)
     }
 
-    /// The records in their order, each with whether somebody waits for it: what nobody waits for is applied already.
+    /// Returns the records in order, each with whether a request waits for it. Records without one are already
+    /// applied.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], bool)> {
         self.records.iter().map(|stored| (&*stored.record, stored.ticket.is_some()))
     }
 
-    /// How many there are.
+    /// Returns the number of records.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Keeps `token` alive until the shards have dealt with what [`finish`](Self::finish) told them: what was kept is in the
-    /// table then.
+    /// Keeps `token` alive until the shards have handled the result of [`acknowledge`](Self::acknowledge). Stored
+    /// records are in the table by then.
     pub fn hold_token(&mut self, token: Arc<()>) {
         self.token = Some(token);
     }
 
-    /// Tells the shards that all of it was kept, or that none was. From any thread; never waits.
+    /// Reports to the shards whether all records were stored or none. Callable from any thread; never blocks.
     pub fn acknowledge(mut self, kept: bool) {
         self.deliver(kept);
     }
@@ -126,7 +129,7 @@ impl RecordBatch {
 }
 
 impl SecondaryAck {
-    /// Tells whether the second one has kept all of it. From any thread; never waits.
+    /// Reports whether the second sink has stored all records. Callable from any thread; never blocks.
     pub fn acknowledge(self, kept: bool) {
         self.join(kept);
     }

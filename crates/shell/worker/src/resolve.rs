@@ -1,4 +1,4 @@
-//! Questions to the DNS: asked on a worker's thread, answered by any other.
+//! DNS queries: sent on a worker's thread, answered on any other.
 
 use std::mem;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use strowger_locate::{LocateError, LocateQuery, LocateResult, QueryId};
 
 use crate::worker_handle::WorkerHandle;
 
-/// Questions of one worker that may wait for their answers; past it the next ones are answered with
-/// [`Failure::NoAnswer`] at once and counted.
+/// Maximum number of pending queries per worker. Further ones are answered with [`LocateError::NoAnswer`] at once and
+/// counted.
 pub const MAX_DNS_QUERIES: usize = 8192;
 
-/// Who answers the questions of all workers.
+/// Resolver for the queries of all workers.
 pub trait Resolve: Send + Sync {
-    /// Takes a question. Called on a worker's thread: it must not wait. It may answer at once.
+    /// Starts a query. Called on a worker's thread, so it must not block. It may answer at once.
     fn resolve(&self, question: LocateQuery, reply: Reply);
 }
 
-/// The way back to the shard that asked. Dropped without an answer it says [`Failure::NoAnswer`].
+/// Path back to the shard that asked. Dropping it without an answer reports [`LocateError::NoAnswer`].
 #[derive(Debug)]
 pub struct Reply {
     handle: Arc<WorkerHandle>,
@@ -32,7 +32,7 @@ impl Reply {
         Self { handle: contact, shard, query, is_sent: false }
     }
 
-    /// Answers, from any thread. Never waits.
+    /// Sends the answer. Callable from any thread; never blocks.
     pub fn send(mut self, answer: LocateResult) {
         self.deliver(answer);
     }

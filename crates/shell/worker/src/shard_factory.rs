@@ -1,4 +1,4 @@
-//! What the loop asks of a shard, as traits, so that tests can plant shards that panic.
+//! The worker's interface to shards, as traits, so that tests can inject shards that panic.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use strowger_shard::{
     Snapshot, Steering, SteeringResult,
 };
 
-/// A shard as its worker sees it.
+/// A shard as seen by its worker.
 pub(crate) trait StateMachine {
     fn prefetch(&self, peek: &Peek<'_>, steered: &SteeringResult);
     fn handle_input(&mut self, now: Timestamp, input: Input<'_>);
@@ -72,26 +72,26 @@ impl StateMachine for Shard {
     }
 }
 
-/// Makes shards and knows which of them owns a message. All workers share one.
+/// Creates shards and determines which of them owns a message. Shared by all workers.
 pub(crate) trait ShardFactory: Send + Sync + 'static {
     type Shard: StateMachine + Send;
 
-    /// A shard without state. `life` counts the shards of this id before it.
+    /// Creates a shard without state. `life` is the number of earlier shards with this id.
     fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Self::Shard;
 
-    /// The owner of a message with what was proved on the way to it, or `None` where it is nobody's.
+    /// Returns the owner of a message and what steering has proven about it; `None` if no shard owns it.
     fn owner(&self, glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)>;
 
-    /// Adds what the owner of a message has to know besides.
+    /// Adds the remaining information that the owner of a message needs.
     fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult);
 
-    /// Takes note of how much a worker sheds, for the servers around this one to know.
+    /// Records how much a worker sheds, to be advertised to neighbouring servers.
     fn note_pressure(&self, worker: usize, pressure: &ControllerStatus);
 
-    /// Whether a source is trusted, or has proven that it is there.
+    /// Returns whether a source is trusted or proven.
     fn is_known(&self, source: IpAddr, snapshot: &Snapshot) -> bool;
 
-    /// What a request that begins work counts as under overload.
+    /// Classifies a request that begins new work, for overload control.
     fn classify(
         &self,
         now: Timestamp,
@@ -101,14 +101,14 @@ pub(crate) trait ShardFactory: Send + Sync + 'static {
     ) -> Classification;
 }
 
-/// What all shards share and the control plane reads.
+/// Tables shared by all shards and read by the control plane.
 #[derive(Debug)]
 pub(crate) struct SharedTables {
     pub(crate) locations: Arc<Locations>,
     pub(crate) outages: Arc<Outages>,
 }
 
-/// Makes the real ones.
+/// The factory for real shards.
 pub(crate) struct DefaultShardFactory {
     seed: u64,
     ring: KeyRing,
@@ -122,11 +122,11 @@ pub(crate) struct DefaultShardFactory {
     steering: Steering,
 }
 
-/// Into how many parts the nonce counts are split, each under its own lock.
+/// Number of lock stripes of the nonce counts.
 pub const NONCE_STRIPES: usize = 64;
 
 impl DefaultShardFactory {
-    /// The maker for `count` shards. The location table has a stripe for each.
+    /// Creates the factory for `count` shards. The location table has one stripe per shard.
     pub(crate) fn new(
         seed: u64,
         ring: KeyRing,
@@ -193,7 +193,7 @@ impl ShardFactory for DefaultShardFactory {
     }
 }
 
-/// Another seed for every shard and every life of it: the successor of one that panicked must not issue its tags again.
+/// Derives a seed for each shard and life: the successor of a shard that panicked must not reuse its tags.
 fn shard_seed(seed: u64, id: ShardId, life: u32) -> u64 {
     // The finaliser of splitmix64.
     let mut mixed = seed.wrapping_add((u64::from(life) << 16 | u64::from(id.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15));

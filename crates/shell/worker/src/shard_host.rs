@@ -1,4 +1,4 @@
-//! The shards of one worker: their inputs, their outputs, and what becomes of one that panics.
+//! Shards of one worker: inputs, outputs and replacement after a panic.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -22,31 +22,31 @@ use crate::worker_io::{ListenerSocket, WorkerIo};
 use strowger_shard as shard;
 use strowger_shard::{Event, Input, Output, Snapshot, SteeringResult};
 
-/// What all desks share.
+/// State shared by all shard hosts.
 pub(crate) struct HostShared<M: ShardFactory> {
     pub(crate) factory: M,
     pub(crate) panics: Arc<PanicLog>,
-    /// Shards that were let go and have not arrived, by the worker that they go to.
+    /// Shards in transit, by destination worker.
     pub(crate) arrivals: Vec<Mutex<Vec<ShardSlot<M::Shard>>>>,
-    /// What these would add to a worker's status.
+    /// Contribution of shards in transit to the status.
     pub(crate) in_transit: Arc<Mutex<Vec<(ShardId, ShardTotals)>>>,
     pub(crate) balance: Mutex<Rebalancer>,
 }
 
-/// One shard and when it wants to be woken.
+/// A shard and its next wake-up.
 pub(crate) struct ShardSlot<B> {
     pub(crate) id: ShardId,
-    /// Elsewhere, for it is large: seats are looked through in every round, and move between workers.
+    /// Boxed because it is large: slots are scanned every round and move between workers.
     pub(crate) shard: Box<B>,
-    /// [`Timestamp::MAX`] where it waits for nothing; of before, while the shard [has acted](Self::has_acted).
+    /// Next wake-up; [`Timestamp::MAX`] if none. Stale while [`has_acted`](Self::has_acted) is set.
     wakeup: Timestamp,
-    /// It has acted since it was last asked when it wants to be woken.
+    /// Whether it has acted since its next wake-up was last queried.
     pub(crate) has_acted: bool,
-    /// How many shards of this id there were before.
+    /// Number of earlier shards with this id.
     life: u32,
-    /// The version of the snapshot that it has, as of when it was let go.
+    /// Version of its snapshot at the time it was released.
     pub(crate) version: u64,
-    /// What it was told of late.
+    /// Recent inputs.
     pub(crate) inputs: u32,
 }
 
@@ -60,26 +60,26 @@ impl<B: StateMachine> ShardSlot<B> {
     }
 }
 
-/// The shards that belong to one worker, and its sockets.
+/// The shards of one worker, and its sockets.
 pub(crate) struct ShardHost<M: ShardFactory> {
     pub(crate) shared: Arc<HostShared<M>>,
     pub(crate) slots: Vec<ShardSlot<M::Shard>>,
-    /// By shard: which of `seats` it has, where it is here.
+    /// By shard: index in `slots` if the shard is here.
     pub(crate) slot_by_shard: Vec<Option<u16>>,
-    /// One of `seats` [has acted](Seat::has_acted).
+    /// Whether any of `slots` [has acted](ShardSlot::has_acted).
     pub(crate) has_acted: bool,
     pub(crate) migration: MigrationState,
     pub(crate) io: WorkerIo,
     pub(crate) admission: Admission,
     pub(crate) snapshot: Arc<Snapshot>,
-    /// The version of the snapshot.
+    /// Version of the snapshot.
     pub(crate) version: u64,
-    /// The share of its time that the worker was at work, as of late.
+    /// Recent share of time that the worker was busy.
     pub(crate) load: f64,
     events: SyncSender<Event>,
-    /// The buffer that a shard swaps for its next message.
+    /// Buffer that a shard swaps for its next message.
     message: Vec<u8>,
-    /// The counters of shards that are no more.
+    /// Counters of shards that have been replaced.
     retired_counters: shard::Counters,
 }
 
@@ -119,13 +119,13 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Which of the seats a shard has, where it is here.
+    /// Returns the slot of a shard if it is here.
     pub(crate) fn slot_of(&self, id: ShardId) -> Option<usize> {
         self.slot_by_shard.get(usize::from(id.0)).copied().flatten().map(usize::from)
     }
 
-    /// Finds whose a message is and, where that is one of this worker's shards, reads it into `peek`, which holds nothing yet.
-    /// What is not a message, or nobody's, is dropped here.
+    /// Finds the owner of a message and, if the owner is a shard of this worker, parses it into the empty `peek`.
+    /// Malformed messages and those without an owner are dropped here.
     pub(crate) fn steer<'a>(
         &mut self,
         now: Timestamp,
@@ -136,8 +136,8 @@ impl<M: ShardFactory> ShardHost<M> {
         self.find(now, bytes, peek, !has_all)
     }
 
-    /// Reads a message into `peek`, which holds nothing yet, that was steered once already by the worker that received it:
-    /// what has changed since, such as whose address it claims, does not give it another owner.
+    /// Parses into the empty `peek` a message already steered by the worker that received it. The owner stays the
+    /// same even if something has changed since, such as the proof of its address.
     pub(crate) fn read_steered<'a>(
         &mut self,
         now: Timestamp,
@@ -147,7 +147,8 @@ impl<M: ShardFactory> ShardHost<M> {
         self.find(now, bytes, peek, false).map(|(_, steered)| steered)
     }
 
-    /// Finds whose a message is and reads it; where it `may_leave`, no more of another worker's than tells that it is one.
+    /// Finds the owner of a message and parses it. If it `may_leave`, a message of another worker is parsed only as
+    /// far as needed to tell that it is one.
     #[inline(always)]
     fn find<'a>(
         &mut self,
@@ -157,7 +158,7 @@ impl<M: ShardFactory> ShardHost<M> {
         may_leave: bool,
     ) -> Option<(ShardId, SteeringResult)> {
         let Self { shared: common, snapshot, io: exits, .. } = self;
-        // Unwind safety: what was read is not used any more.
+        // Unwind safety: what was parsed is not used after a panic.
         let found = catch_unwind(AssertUnwindSafe(|| {
             let glance = if may_leave { PartialPeek::read(bytes) } else { None };
             let known = glance.map(|glance| common.factory.owner(&glance, snapshot));
@@ -182,7 +183,7 @@ impl<M: ShardFactory> ShardHost<M> {
         None
     }
 
-    /// Shows messages to the shards that will be told of them, as far as these are here.
+    /// Lets the shards that are here prefetch state for their messages.
     pub(crate) fn prefetch<'p, 'a: 'p>(
         &mut self,
         now: Timestamp,
@@ -204,9 +205,9 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Reads `bytes` for no shard; `None` where that panics.
+    /// Runs `read` on `bytes` outside any shard; `None` if it panics.
     pub(crate) fn catch_panic<T>(&mut self, now: Timestamp, bytes: &[u8], read: impl FnOnce() -> T) -> Option<T> {
-        // Unwind safety: what was read is not used any more, and its connection is closed.
+        // Unwind safety: what was parsed is not used after a panic, and its connection is closed.
         match catch_unwind(AssertUnwindSafe(read)) {
             Ok(read) => Some(read),
             Err(payload) => {
@@ -216,7 +217,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Sends a datagram without asking a shard.
+    /// Sends a datagram without involving a shard.
     pub(crate) fn answer(&mut self, flow: Flow, bytes: &[u8]) {
         self.message.clear();
         self.message.extend_from_slice(bytes);
@@ -225,8 +226,8 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Tells every shard which peers cannot be reached. Of the sockets of an address the kernel tells any, whichever has sent,
-    /// so the shards of the other workers must know it too.
+    /// Notifies every shard of unreachable peers. The kernel may report an error to any socket of an address,
+    /// regardless of which one sent, so the shards of other workers are notified as well.
     pub(crate) fn handle_delivery_failures(&mut self, now: Timestamp) {
         loop {
             let Some(lost) = self.io.datagram_sockets_mut().find_map(DatagramSocket::poll_failure) else { break };
@@ -240,27 +241,27 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Tells every shard of this worker that a peer cannot be reached.
+    /// Notifies every shard of this worker that a peer is unreachable.
     pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         for seat in 0..self.slots.len() {
             self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
         }
     }
 
-    /// Tells every shard of this worker that what it sent to a peer has not left.
+    /// Notifies every shard of this worker that its messages to a peer were not sent.
     fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
         for seat in 0..self.slots.len() {
             self.run(seat, now, &[], |brain| brain.handle_input(now, Input::SendFailed { peer }));
         }
     }
 
-    /// Tells a shard that a flow could not be reached.
+    /// Notifies a shard that a flow could not be reached.
     pub(crate) fn handle_unconnected(&mut self, now: Timestamp, id: ShardId, flow: Flow) {
         self.io.streams.counters.unconnected += 1;
         self.send_to_shard(now, id, ShardMessage::FlowFailed(flow));
     }
 
-    /// Gives every shard the new snapshot.
+    /// Passes the new snapshot to every shard.
     pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>, version: u64) {
         self.snapshot = Arc::clone(snapshot);
         self.version = version;
@@ -269,7 +270,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Wakes each shard whose time has come.
+    /// Wakes each shard whose wake-up is due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for index in 0..self.slots.len() {
             if self.slots.get(index).is_some_and(|seat| seat.wakeup <= now) {
@@ -278,7 +279,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Asks each shard that has acted when it wants to be woken: once for all that it did since.
+    /// Queries the next wake-up of each shard that has acted, once for all its actions.
     pub(crate) fn ask_wakeups(&mut self, now: Timestamp) {
         if !std::mem::take(&mut self.has_acted) {
             return;
@@ -294,14 +295,14 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// When the next shard wants to be woken, as of when they [were asked](Self::ask_wakeups); [`Timestamp::MAX`] where none
-    /// does.
+    /// Returns the earliest wake-up of any shard, as of the last [query](Self::ask_wakeups); [`Timestamp::MAX`] if
+    /// none.
     pub(crate) fn next_wakeup(&self) -> Timestamp {
         debug_assert!(!self.has_acted, "all have been asked since they acted");
         self.slots.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// The calls in progress, up to `limit` of them.
+    /// Returns the calls in progress, up to `limit`.
     pub(crate) fn calls(&mut self, now: Timestamp, limit: usize) -> CallList {
         let mut list = CallList::default();
         for index in 0..self.slots.len() {
@@ -310,7 +311,7 @@ impl<M: ShardFactory> ShardHost<M> {
         list
     }
 
-    /// The trunks that shards register at, each by one of them.
+    /// Returns the trunk registrations of the shards; each belongs to one shard.
     pub(crate) fn accounts(&mut self, now: Timestamp) -> Vec<Account> {
         let mut accounts = Vec::new();
         for index in 0..self.slots.len() {
@@ -320,7 +321,7 @@ impl<M: ShardFactory> ShardHost<M> {
         accounts
     }
 
-    /// What there is to tell.
+    /// Returns the status.
     pub(crate) fn status(&mut self, now: Timestamp) -> WorkerStatus {
         let mut net = net::Counters::default();
         let outlets = || self.io.datagram_sockets();
@@ -343,7 +344,7 @@ impl<M: ShardFactory> ShardHost<M> {
         status
     }
 
-    /// What a shard adds to the status. One that cannot even be counted is replaced.
+    /// Returns a shard's contribution to the status. A shard that panics here is replaced.
     pub(crate) fn totals_of(&mut self, index: usize, now: Timestamp) -> ShardTotals {
         let Some(seat) = self.slots.get(index) else { return ShardTotals::default() };
         // Unwind safety: the shard is dropped after a panic.
@@ -353,12 +354,13 @@ impl<M: ShardFactory> ShardHost<M> {
         })
     }
 
-    /// Lets a shard act and takes all that comes of it. If it panics, it is replaced.
+    /// Runs `act` on a shard and handles all its outputs. If it panics, it is replaced.
     pub(crate) fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Shard)) {
         self.has_acted = true;
         let Self { slots: seats, io: exits, message, events, .. } = self;
         let Some(seat) = seats.get_mut(index) else { return };
-        // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are numbers.
+        // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are plain
+        // numbers.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             seat.inputs = seat.inputs.wrapping_add(1);
             seat.has_acted = true;
@@ -370,7 +372,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// A shard has panicked, at `bytes` where it was given some: another takes its place.
+    /// Replaces a shard that has panicked, at `bytes` if it was given any.
     #[cold]
     fn handle_shard_panic(&mut self, index: usize, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
         self.replace(index);
@@ -378,18 +380,18 @@ impl<M: ShardFactory> ShardHost<M> {
         self.on_panic(id, now, payload, bytes);
     }
 
-    /// Puts a fresh shard in the place of one that panicked.
+    /// Replaces a shard that panicked with a new one.
     #[cold]
     fn replace(&mut self, index: usize) {
         let Self { shared: common, slots: seats, snapshot, retired_counters: buried, .. } = self;
         let Some(seat) = seats.get_mut(index) else { return };
-        // Where even its counters cannot be had, what they counted is lost.
+        // If reading its counters panics too, they are lost.
         if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| seat.shard.counters())) {
             buried.add(&counters);
         }
         let fresh = ShardSlot::new(&common.factory, seat.id, seat.life.wrapping_add(1), snapshot);
         let broken = std::mem::replace(seat, fresh);
-        // Its state may be too damaged even to be dropped; then what is left of it is lost memory.
+        // Dropping it may panic on damaged state; what remains is leaked.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(broken)));
     }
 
@@ -399,7 +401,7 @@ impl<M: ShardFactory> ShardHost<M> {
         let report = PanicReport::new(shard, now, payload, bytes);
         tracing::error!("{report}");
         if self.shared.panics.record(report) {
-            tracing::error!("too many panics within a minute: the process ends");
+            tracing::error!("too many panics within a minute; the process aborts");
             std::process::abort();
         }
     }

@@ -1,4 +1,4 @@
-//! Where connections arrive.
+//! Stream listeners of a worker.
 
 use std::io;
 use std::time::Duration;
@@ -7,32 +7,32 @@ use mio::{Interest, Registry, Token};
 use strowger_foundation::Timestamp;
 use strowger_net::{TcpListener, is_out_of_files};
 
-/// A socket that connections arrive at, and its state as mio's edges have told it.
+/// A listening stream socket and its readiness, tracked from mio's edges.
 #[derive(Debug)]
 pub(crate) struct StreamListener {
     pub(crate) listener: TcpListener,
-    /// Whether a connection may wait to be accepted.
+    /// Whether a connection may be waiting to be accepted.
     pub(crate) is_readable: bool,
-    /// When to try again after an error.
+    /// When to retry after an error.
     pub(crate) retry: Option<Timestamp>,
-    /// Until when the log has heard enough of errors.
+    /// Time until which further errors are not logged.
     quiet_until: Timestamp,
 }
 
-/// How often the log is told of errors that go on.
+/// Interval at which a persistent error is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl StreamListener {
     /// Registers `listener` under `token`.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// When the kernel refuses.
     pub(crate) fn new(mut listener: TcpListener, registry: &Registry, token: Token) -> io::Result<Self> {
         registry.register(&mut listener, token, Interest::READABLE)?;
         Ok(Self { listener, is_readable: true, retry: None, quiet_until: Timestamp::ZERO })
     }
 
-    /// Tells the log that nothing can be accepted, and now and then that this goes on.
+    /// Logs that connections cannot be accepted, and repeats it at intervals while that lasts.
     pub(crate) fn log_error(&mut self, now: Timestamp, error: &io::Error) {
         if now < self.quiet_until {
             return;
@@ -43,6 +43,6 @@ impl StreamListener {
             true => "; raise the limit of open files, or lower tcp.connections",
             false => "",
         };
-        tracing::error!(%address, %error, "connections cannot be accepted; trying again{remedy}");
+        tracing::error!(%address, %error, "connections cannot be accepted; retrying{remedy}");
     }
 }

@@ -1,4 +1,4 @@
-//! What connections bring: each gets its turn, and a turn is short.
+//! Reading of connections, in short turns.
 
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, ResponseBuilder};
@@ -11,40 +11,40 @@ use crate::ingress::Ingress;
 use crate::shard_factory::ShardFactory;
 use crate::streams::{CloseReason, Rest};
 
-/// Read from one connection at a time.
+/// Maximum bytes read from one connection per turn.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
 
-/// Messages of one connection before the next one has its turn.
+/// Maximum messages of one connection per turn.
 const MESSAGES_A_TURN: usize = 8;
 
-/// Turns before the other sockets are looked at again, and messages: a round is what everybody else waits for.
+/// Maximum turns and messages per round. Everything else waits for the end of the round.
 const TURNS_A_ROUND: usize = 256;
 const MESSAGES_A_ROUND: usize = 128;
-/// With so many messages dealt with in a round, what was put off waits for the next.
+/// Number of messages in a round after which deferred connections wait for the next round.
 const NEW_WORK_A_ROUND: usize = 64;
 
 /// How a turn ended.
 #[derive(Clone, Copy)]
 enum TurnEnd {
-    /// Nothing is left.
+    /// All input was handled.
     Empty,
-    /// What is left waits until there are so many bytes.
+    /// The rest is incomplete until this many bytes are there.
     Incomplete(usize),
-    /// The rest has to wait for the next turn.
+    /// The rest waits for the next turn.
     Interrupted,
-    /// The rest has to wait until another worker has room.
+    /// The rest waits until another worker has room.
     Stalled,
-    /// The rest begins with new work, which has to wait until nothing else does.
+    /// The rest begins with new work, which waits for everything else.
     Deferred,
-    /// What is left is no SIP.
+    /// The rest is not SIP.
     Broken(Fault),
     /// The connection is dead.
     Dead,
 }
 
 impl<M: ShardFactory> Ingress<M> {
-    /// Gives each connection that has something to read its turn, those last that bring new work while that is limited; whether
-    /// any had.
+    /// Gives each readable connection a turn; those with new work come last while the worker limits it. Returns
+    /// whether there were any.
     pub(crate) fn read_streams(&mut self, now: Timestamp) -> bool {
         let streams = &mut self.host.io.streams;
         streams.resume_stalled();
@@ -66,7 +66,7 @@ impl<M: ShardFactory> Ingress<M> {
             }
         }
         for number in 0..put_off.min(TURNS_A_ROUND) {
-            // One has its turn in any case.
+            // At least one deferred connection gets a turn.
             if number > 0 && messages >= NEW_WORK_A_ROUND {
                 break;
             }
@@ -76,14 +76,14 @@ impl<M: ShardFactory> Ingress<M> {
         self.scratch = scratch;
         self.host.io.streams.note_idle();
         if self.host.io.streams.deferred_len() > 0 {
-            // None of it may have had its turn.
+            // It is possible that no new work was read in this round.
             self.host.admission.note_waiting(now, now.saturating_since(self.streams_busy_since));
         }
         true
     }
 
-    /// Reads once and deals with what is whole; how many messages that were. With `puts_off` new work waits, and where it `is_late` it is
-    /// too old.
+    /// Reads once and handles the complete messages; returns their number. With `puts_off`, new work is deferred;
+    /// with `is_late`, it is too old.
     fn turn(
         &mut self,
         now: Timestamp,
@@ -131,12 +131,13 @@ impl<M: ShardFactory> Ingress<M> {
         messages
     }
 
-    /// Whether what a connection brings next is new work, which can wait.
+    /// Returns whether the next input of a connection is new work that can be deferred.
     fn is_deferrable(&self, bytes: &[u8]) -> bool {
         queue_of(bytes) == Queue::NewWork && !is_to_service(bytes) && !self.host.io.streams.is_scarce()
     }
 
-    /// Cuts bytes into messages and gives each to its shard; how many bytes and messages are done with, and how it ended.
+    /// Splits bytes into messages and passes each to its shard. Returns the number of bytes and messages handled, and
+    /// how it ended.
     fn handle_frames(&mut self, now: Timestamp, slot: u32, bytes: &[u8]) -> (usize, usize, TurnEnd) {
         let id = self.host.io.streams.id(slot);
         let limit = if self.host.io.streams.is_scarce() { usize::MAX } else { MESSAGES_A_TURN };
@@ -184,6 +185,7 @@ impl<M: ShardFactory> Ingress<M> {
                     self.host.io.counters.keep_alives += 1;
                     if is_ping {
                         self.host.io.streams.counters.pings += 1;
+                        //= rfc5626#5.4:crlf
                         self.host.io.streams.write(slot, None, b"\r\n");
                     }
                 }
@@ -193,7 +195,8 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Gives a message to the shard that owns it, here or elsewhere; `false` where that one has no room for it now.
+    /// Passes a message to the shard that owns it, here or on another worker; returns `false` if there is no room for
+    /// it yet.
     fn handle_stream_message(&mut self, now: Timestamp, slot: u32, id: ConnId, bytes: &[u8]) -> bool {
         let mut peek = Peek::default();
         let steered = self.host.steer(now, bytes, &mut peek);
@@ -252,8 +255,9 @@ impl<M: ShardFactory> Ingress<M> {
         }
     }
 
-    /// Says what is wrong, where somebody asked something, and closes: where the next message begins, nobody knows.
-    //= rfc3261#18.3
+    /// Rejects a malformed request if it can be answered, and closes the connection: the start of the next message is
+    /// unknown.
+    //= rfc3261#18.3:content-length
     fn refuse(&mut self, now: Timestamp, slot: u32, bytes: &[u8], fault: Fault) {
         let read = || Peek::read(bytes).ok().and_then(|peek| refusal(&peek, fault));
         let answer = self.host.catch_panic(now, bytes, read).flatten();
@@ -269,7 +273,7 @@ impl<M: ShardFactory> Ingress<M> {
     }
 }
 
-/// The response to a request that cannot be served, where it has what a response needs.
+/// Builds the response that rejects a request; `None` if the request lacks what a response needs.
 //= rfc3261#8.2.6.2
 fn refusal(peek: &Peek<'_>, fault: Fault) -> Option<Vec<u8>> {
     let is_answerable = match peek.kind {
@@ -280,7 +284,7 @@ fn refusal(peek: &Peek<'_>, fault: Fault) -> Option<Vec<u8>> {
     is_answerable.then(|| {
         let mut out = Vec::new();
         let reason = fault.to_string();
-        // The connection ends with this answer, so no ACK will have to bear the tag again.
+        // The connection ends with this response, so no ACK will carry the tag.
         ResponseBuilder::begin(&mut out, head, fault.status(), &reason, b"refused", None).finish();
         out
     })

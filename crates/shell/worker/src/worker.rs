@@ -1,4 +1,4 @@
-//! The loop of one core: wait, receive, let the shards act, send.
+//! The event loop of one core: wait, receive, run shards, send.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,31 +18,31 @@ use crate::shard_host::ShardHost;
 use crate::spin::Spinner;
 use crate::worker_handle::{SnapshotUpdate, WorkerHandle};
 
-/// How old a posted status may become while there is something new to tell.
+/// Maximum age of the published status while there are changes.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a worker sleeps at most while nobody would wake it: it waits for room that another one makes, or for a socket of
-/// which the kernel cannot tell.
+/// Maximum sleep while nothing would wake the worker: it waits for room in another worker's ring, or for a socket
+/// without kernel events.
 const MAX_UNWOKEN_SLEEP: Duration = Duration::from_millis(1);
 
-/// How much of what a worker says of its load is new; the rest is what it said before. Chance makes 100 ms uneven.
+/// Weight of the latest interval in the reported load. Single intervals of 100 ms vary too much.
 const NEWS: f64 = 0.4;
 
-/// Messages taken from one other worker before the sockets are looked at again.
+/// Maximum messages taken from one other worker before the sockets are read again.
 const TAKE_BATCH: usize = 64;
 
-/// So many rounds in a row timers wait at most.
+/// Maximum number of consecutive rounds for which timers are deferred.
 const MAX_DEFERRED_ROUNDS: u32 = 256;
 
-/// Timers fire together, up to this much late: under load hundreds a second would each wake a worker, and none of those of
-/// SIP is so exact. The shortest, T1, is 500 ms.
+/// Timer granularity. Timers fire together, up to this late: under load, hundreds per second would each wake a
+/// worker. No SIP timer needs more precision; the shortest, T1, is 500 ms.
 pub const TIMER_TICK: Duration = Duration::from_millis(4);
 
-/// Every so many looks one is at everything that the kernel has; the others are at the socket that was the last to have
-/// datagrams, and at what other workers have given. Where each of those finds something, all else would wait for ever.
+/// One poll in this many is a full poll of the kernel; the others check only the hot socket and the rings from other
+/// workers. Without the full polls, a busy hot socket would starve everything else.
 pub(crate) const FULL_POLL_EVERY: u32 = 8;
 
-/// The doorbell's events; sockets have the index of their listener, those for new work this more.
+/// Token of the waker. Sockets use the index of their listener, those for new work plus [`FIRST_NEW_WORK`].
 pub(crate) const WAKER_TOKEN: Token = Token(usize::MAX);
 pub(crate) const FIRST_NEW_WORK: usize = 1 << 31;
 
@@ -53,26 +53,26 @@ pub(crate) struct Worker<M: ShardFactory> {
     recv_batch: RecvBatch,
     handle: Arc<WorkerHandle>,
     pub(crate) ingress: Ingress<M>,
-    /// When the status was last posted.
+    /// When the status was last published.
     status_published: Timestamp,
-    /// Whether something happened since.
+    /// Whether anything has changed since.
     is_dirty: bool,
-    /// Rounds in a row in which timers waited for what had come before.
+    /// Consecutive rounds in which timers were deferred.
     deferred_rounds: u32,
     spinner: Spinner,
-    /// Looks since the kernel was last asked for all that it has.
+    /// Polls since the last full poll.
     looks: u32,
-    /// Since when it waits, or waited before this round.
+    /// Start of the current wait, or of the one before this round.
     idle_since: Option<Timestamp>,
     meter: Meter,
     report: Report,
     spread: Spread,
 }
 
-/// How much of its time a worker is at work.
+/// Measures the share of time a worker spends working.
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
-    /// Since when.
+    /// Start of the measurement.
     since: Timestamp,
     /// When it last began to work.
     woke: Timestamp,
@@ -80,7 +80,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// How long it has worked since it woke.
+    /// Ends a period of work and returns its length.
     fn rest(&mut self, now: Timestamp) -> Duration {
         let worked = now.max(self.woke) - self.woke;
         self.busy += worked;
@@ -92,7 +92,7 @@ impl Meter {
         self.woke = now;
     }
 
-    /// The share since this was last asked.
+    /// Returns the share since the last call.
     fn take(&mut self, now: Timestamp) -> f64 {
         self.rest(now);
         let (busy, all) = (std::mem::take(&mut self.busy), now.max(self.since) - self.since);
@@ -102,7 +102,7 @@ impl Meter {
 }
 
 impl<M: ShardFactory> Worker<M> {
-    /// A worker that does not run yet.
+    /// Creates a worker that is not running.
     pub(crate) fn new(poll: Poll, clock: Clock, desk: ShardHost<M>, options: &WorkerOptions) -> Self {
         let contact = Arc::clone(&desk.io.handle);
         let report = Report::of(desk.io.shards());
@@ -127,13 +127,13 @@ impl<M: ShardFactory> Worker<M> {
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until told to stop.
     ///
     /// # Errors
-    /// When the kernel refuses to be waited for: nothing that the loop could mend.
+    /// When polling the kernel fails, from which the loop cannot recover.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
-        // Before it does anything: whoever was answered finds its shards in the status.
+        // Publish before the first message, so that whoever gets a response finds the shards in the status.
         self.publish_status(self.clock.now());
         while !self.handle.is_stopping.load(Ordering::Acquire) {
             self.wait(&mut events)?;
@@ -141,7 +141,7 @@ impl<M: ShardFactory> Worker<M> {
             self.round();
         }
         let now = self.clock.now();
-        // Others may have handed over last answers for connections of this worker.
+        // Other workers may have handed over final output for connections of this worker.
         self.ingress.receive_handover(now, HANDOVER_QUEUE);
         self.ingress.host.io.flush(now);
         self.ingress.host.io.submit_records();
@@ -150,12 +150,12 @@ impl<M: ShardFactory> Worker<M> {
         Ok(())
     }
 
-    /// Waits until there is something to do, and not at all where there is already.
+    /// Waits for work; returns at once if there is any.
     pub(crate) fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         if self.ingress.has_work() {
             return self.poll_events(events, Some(Duration::ZERO));
         }
-        // Others are rung for when there is nothing more to give them.
+        // Wake other workers only when there is nothing more to hand over.
         if self.ingress.host.io.has_pending_wakes() {
             self.looks += 1;
             if self.looks < FULL_POLL_EVERY && self.ingress.try_hot(&self.clock, &mut self.recv_batch) {
@@ -185,8 +185,7 @@ impl<M: ShardFactory> Worker<M> {
         outcome
     }
 
-    /// Waits without giving up the processor, where what comes usually comes so soon that to be woken would cost more;
-    /// whether it came.
+    /// Spins if messages usually come so soon that a wake-up would cost more; returns whether there is work.
     fn wait_awake(&mut self, events: &mut Events, began: Timestamp, next: Timestamp) -> io::Result<bool> {
         events.clear();
         let limit = self.spinner.limit(!self.ingress.host.slots.is_empty());
@@ -213,12 +212,12 @@ impl<M: ShardFactory> Worker<M> {
         if now < next {
             return Ok(false);
         }
-        // Something is due, so there is no time to sleep.
+        // A timer is due, so there is no time to sleep.
         self.poll_events(events, Some(Duration::ZERO))?;
         Ok(true)
     }
 
-    /// Asks the kernel what there is.
+    /// Polls the kernel for events.
     fn poll_events(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.looks = 0;
         let outcome = self.poll.poll(events, timeout);
@@ -229,12 +228,12 @@ impl<M: ShardFactory> Worker<M> {
         }
     }
 
-    /// Whether somebody else in the process has left something.
+    /// Returns whether another thread has left work.
     fn has_pending(&self) -> bool {
         !self.ingress.is_handover_empty() || self.handle.has_pending()
     }
 
-    /// Until when there is nothing to do unless something arrives.
+    /// Returns until when there is nothing to do unless something arrives.
     fn next_deadline(&self, now: Timestamp) -> Timestamp {
         let status = if self.is_dirty { self.status_published + STATUS_EVERY } else { Timestamp::MAX };
         let exits = &self.ingress.host.io;
@@ -244,13 +243,13 @@ impl<M: ShardFactory> Worker<M> {
         self.next_timer().min(status).min(retry).min(crowded).min(overload)
     }
 
-    /// When timers fire next: the first tick at which one is due.
+    /// Returns the first tick at which a timer is due.
     fn next_timer(&self) -> Timestamp {
         let at = self.ingress.host.next_wakeup().min(self.ingress.host.io.streams.next_deadline());
         next_tick(at)
     }
 
-    /// Takes note of what the kernel said.
+    /// Handles kernel events.
     pub(crate) fn handle_events(&mut self, events: &Events) {
         for event in events {
             if event.token() == WAKER_TOKEN {
@@ -277,13 +276,13 @@ impl<M: ShardFactory> Worker<M> {
         }
     }
 
-    /// One round of work: a batch from each socket that has one, some messages of each connection and of each other worker,
-    /// the timers.
+    /// Runs one round: a batch from each readable socket, some messages of each connection and of each other worker,
+    /// and timers.
     pub(crate) fn round(&mut self) {
         let Self {
             clock, recv_batch: inbox, ingress: crew, handle: contact, is_dirty, deferred_rounds: put_off, ..
         } = self;
-        // Between two rounds all that was counted has left too.
+        // Between rounds, everything that was counted has also been sent.
         if contact.take_arrival_flag() {
             crew.host.adopt_shards(clock.now(), publish_host_status);
             *is_dirty = true;
@@ -292,11 +291,11 @@ impl<M: ShardFactory> Worker<M> {
         for listener in 0..crew.host.io.sockets.len() {
             *is_dirty |= crew.receive(listener, clock, inbox);
         }
-        // What a batch was received with serves the round: reading the clock is dear where a round is a packet.
+        // Reuse the clock reading of the batch: reading the clock is expensive if a round is a single packet.
         let now = if crew.read_at() > began { crew.read_at() } else { clock.now() };
         *is_dirty |= crew.read_streams(now);
-        // What was handed over before a connection was closed must be heard before that: the post is taken first, then all
-        // that the rings have, and then the post is opened.
+        // Messages handed over before a connection was closed must be handled before the closure. So take the mailbox
+        // first, then drain the rings, then handle the mailbox.
         let post = contact.take_mailbox();
         *is_dirty |= crew.receive_handover(now, if post.is_some() { HANDOVER_QUEUE } else { TAKE_BATCH });
         if let Some(post) = post {
@@ -304,13 +303,13 @@ impl<M: ShardFactory> Worker<M> {
             *is_dirty = true;
         }
         crew.host.ask_wakeups(now);
-        // Who has stood still, or whose machine has, reads what came meanwhile before it takes anybody for silent; not for ever,
-        // where more comes than can be read.
+        // After a stall of the thread or the machine, read what arrived in the meantime before timers declare any
+        // peer silent. Not forever, if more arrives than can be read.
         let is_late = now.saturating_since(crew.host.next_wakeup()) > STALL_THRESHOLD;
         let is_put_off = is_late && (*put_off == 0 || crew.is_catching_up(now)) && *put_off < MAX_DEFERRED_ROUNDS;
         *put_off = if is_put_off { *put_off + 1 } else { 0 };
         if is_put_off {
-            // The kernel may not have said yet what there is.
+            // The kernel may not have reported it yet.
             crew.mark_all_readable();
         }
         if !is_put_off && next_tick(crew.host.next_wakeup()) <= now {
@@ -333,7 +332,7 @@ impl<M: ShardFactory> Worker<M> {
         crew.host.ask_wakeups(now);
         crew.host.io.wake_workers(now, true);
         let first = crew.take_first_arrival();
-        // Also what was received while it waited awake.
+        // Includes what was received while spinning.
         self.is_dirty |= first.is_some();
         if let Some(since) = self.idle_since.take() {
             self.spinner.on_waited(first.map_or(Duration::MAX, |first| first.max(since) - since));
@@ -346,14 +345,14 @@ impl<M: ShardFactory> Worker<M> {
         }
     }
 
-    /// Leaves the status where others read it.
+    /// Publishes the status.
     pub(crate) fn publish_status(&mut self, now: Timestamp) {
         publish_host_status(&mut self.ingress.host, now);
         self.status_published = now;
         self.is_dirty = false;
     }
 
-    /// Reports what there was to do, and sees to it that shards move where that is due.
+    /// Reports the load and starts a migration if one is due.
     fn balance(&mut self, now: Timestamp) {
         let desk = &mut self.ingress.host;
         if desk.io.others() == 0 {
@@ -362,18 +361,19 @@ impl<M: ShardFactory> Worker<M> {
         (self.report.at, self.report.busy) = (now, desk.load);
         desk.take_loads(&mut self.report.loads);
         let common = Arc::clone(&desk.shared);
-        // Somebody else is at it: this report is the next one's.
+        // Another worker is deciding; this report is included next time.
         let Ok(mut balance) = common.balance.try_lock() else { return };
         balance.report(desk.io.index, &mut self.report);
-        // A server that ends waits for its shards to become idle, and does not want any to be missed.
+        // A draining server waits for its shards to become idle and must not miss any in transit.
         if desk.snapshot.is_draining {
             return;
         }
         let Some(Decision { plan, active }) = balance.decide(now) else { return };
-        // Nobody decides anything else before the plan is told and carried out, so this is not overtaken by a later change.
+        // No further decision is made until the plan has been carried out, so this cannot be overtaken by a later
+        // change.
         drop(balance);
         desk.io.receive_at(active, self.spread);
-        // Before anybody acts by it, those who lose shards can know it.
+        // Workers that lose shards are notified before any other worker acts on the plan.
         let givers = plan.sources();
         let others = (0..=desk.io.others()).filter(|worker| !givers.contains(worker));
         let _turn = desk.io.handle.lock_broadcast();
@@ -388,7 +388,7 @@ fn publish_host_status<M: ShardFactory>(desk: &mut ShardHost<M>, now: Timestamp)
     desk.io.handle.status.publish(now, status);
 }
 
-/// The first tick that is not before `at`.
+/// Returns the first tick at or after `at`.
 fn next_tick(at: Timestamp) -> Timestamp {
     let tick = u64::try_from(TIMER_TICK.as_nanos()).unwrap_or(1);
     at.as_nanos().checked_next_multiple_of(tick).map_or(Timestamp::MAX, Timestamp::from_nanos)

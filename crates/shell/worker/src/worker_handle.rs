@@ -1,4 +1,4 @@
-//! What others reach a worker by: a doorbell, and what they leave for it.
+//! Handle by which other threads reach a worker: a waker and a mailbox.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,21 +16,21 @@ use crate::record_sink::RecordResult;
 use crate::status::StatusCell;
 use crate::streams::ClosedConnection;
 
-/// What others reach a worker by.
+/// Handle by which other threads reach a worker.
 #[derive(Debug)]
 pub(crate) struct WorkerHandle {
     pub(crate) waker: WorkerWaker,
     pub(crate) snapshot_update: Mutex<Option<SnapshotUpdate>>,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) status: StatusCell,
-    /// Questions to the DNS that wait for their answers.
+    /// Number of pending DNS queries.
     pub(crate) questions: AtomicUsize,
     mailbox: Mutex<Mailbox>,
-    /// Whether there is anything in `post`.
+    /// Whether `mailbox` holds anything.
     has_mail_flag: AtomicBool,
-    /// Whether shards have come.
+    /// Whether migrated shards have arrived.
     has_arrivals: AtomicBool,
-    /// All workers' together: see [`turn`](Self::turn).
+    /// Shared by all workers: see [`lock_broadcast`](Self::lock_broadcast).
     announcing: Arc<Mutex<()>>,
 }
 
@@ -41,25 +41,25 @@ pub(crate) struct SnapshotUpdate {
     pub(crate) version: u64,
 }
 
-/// What a worker's shards must hear, and may not miss. Bounded by the connections that there are, the questions that were
-/// asked and the records that wait: it is emptied every round.
+/// Notifications that a worker's shards must not miss. Bounded by the number of connections, pending queries and
+/// waiting records, since it is emptied every round.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
     pub(crate) closed: Vec<ClosedConnection>,
-    /// With how many of `closed` were told before.
+    /// Plans, each with the number of `closed` entries that precede it.
     pub(crate) plans: Vec<(usize, Arc<MigrationPlan>)>,
-    /// Peers that nothing can be sent to, as another worker's socket was told; at most [`LOST_LIMIT`].
+    /// Peers reported unreachable by another worker's socket; at most [`MAX_DELIVERY_FAILURES`].
     pub(crate) unreachable: Vec<SocketAddr>,
     pub(crate) answers: Vec<(ShardId, QueryId, LocateResult)>,
     pub(crate) store_results: Vec<RecordResult>,
-    /// Let go when all of `stored` is dealt with.
+    /// Dropped once all of `store_results` have been handled.
     pub(crate) tokens: Vec<Arc<()>>,
     pub(crate) removals: Vec<(ShardId, BindingRemoval)>,
     pub(crate) queries: Vec<WorkerQuery>,
 }
 
 impl WorkerHandle {
-    /// What others reach a worker by; `announcing` is all workers' together.
+    /// Creates a handle; `announcing` is shared by all workers.
     pub(crate) fn new(doorbell: WorkerWaker, announcing: Arc<Mutex<()>>) -> Self {
         Self {
             waker: doorbell,
@@ -74,38 +74,38 @@ impl WorkerHandle {
         }
     }
 
-    /// The turn to tell all workers of a plan or of closed connections. Who has it tells everyone before the next one does, so
-    /// all workers hear of these in one order.
+    /// Locks broadcasts of plans and closed connections. The holder notifies all workers before the next one starts,
+    /// so all workers see these notifications in the same order.
     pub(crate) fn lock_broadcast(&self) -> MutexGuard<'_, ()> {
         self.announcing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves the newest snapshot; one that was not fetched yet is superseded.
+    /// Publishes the latest snapshot, replacing one that has not been fetched.
     pub(crate) fn publish(&self, mail: SnapshotUpdate) {
         *self.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner) = Some(mail);
         self.waker.wake_always();
     }
 
-    /// Leaves word of connections that are closed. Whoever does so has the turn, and rings.
+    /// Reports closed connections. The caller holds the broadcast lock and wakes the worker.
     pub(crate) fn notify_closed(&self, closed: &[ClosedConnection]) {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).closed.extend_from_slice(closed);
         self.has_mail_flag.store(true, Ordering::Release);
     }
 
-    /// Leaves the answer to a question that was asked.
+    /// Delivers the answer to a pending query.
     pub(crate) fn answer(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
         self.questions.fetch_sub(1, Ordering::Relaxed);
         self.answer_unasked(shard, query, answer);
     }
 
-    /// Leaves the answer to a question that nobody was asked.
+    /// Delivers the answer to a query that was never sent.
     pub(crate) fn answer_unasked(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
         self.has_mail_flag.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Leaves word of a peer that nothing can be sent to, as far as there is room. Whoever does so rings.
+    /// Reports an unreachable peer if there is room. The caller wakes the worker.
     pub(crate) fn notify_unreachable(&self, peer: SocketAddr) {
         let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         if post.unreachable.len() < MAX_DELIVERY_FAILURES && !post.unreachable.contains(&peer) {
@@ -114,7 +114,7 @@ impl WorkerHandle {
         }
     }
 
-    /// Leaves word of what became of records.
+    /// Reports the results of records.
     pub(crate) fn notify_store_results(
         &self,
         mut stored: Vec<RecordResult>,
@@ -128,14 +128,14 @@ impl WorkerHandle {
         self.waker.wake();
     }
 
-    /// Leaves word of a user who may not be called any more, or not at one contact.
+    /// Reports a user who must no longer be reached, at all or at one contact.
     pub(crate) fn notify_removal(&self, shard: ShardId, forgotten: BindingRemoval) {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).removals.push((shard, forgotten));
         self.has_mail_flag.store(true, Ordering::Release);
         self.waker.wake_always();
     }
 
-    /// Leaves a plan by which shards move. Whoever does so has the turn.
+    /// Delivers a migration plan. The caller holds the broadcast lock.
     pub(crate) fn notify_plan(&self, plan: &Arc<MigrationPlan>) {
         let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         let before = post.closed.len();
@@ -145,35 +145,35 @@ impl WorkerHandle {
         self.waker.wake();
     }
 
-    /// Leaves word that shards have come, which stand elsewhere.
+    /// Reports that migrated shards have arrived; they are stored elsewhere.
     pub(crate) fn notify_arrivals(&self) {
         self.has_arrivals.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Whether shards have come that were not asked for yet.
+    /// Returns whether shards have arrived, and clears the flag.
     pub(crate) fn take_arrival_flag(&self) -> bool {
         self.has_arrivals.load(Ordering::Acquire) && self.has_arrivals.swap(false, Ordering::AcqRel)
     }
 
-    /// Leaves a question of the control plane.
+    /// Delivers a query of the control plane.
     pub(crate) fn query(&self, inquiry: WorkerQuery) {
         self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).queries.push(inquiry);
         self.has_mail_flag.store(true, Ordering::Release);
         self.waker.wake_always();
     }
 
-    /// Whether anything was left.
+    /// Returns whether the mailbox holds anything.
     pub(crate) fn has_mail(&self) -> bool {
         self.has_mail_flag.load(Ordering::Acquire)
     }
 
-    /// Whether anything was left, post or shards.
+    /// Returns whether the mailbox holds anything or shards have arrived.
     pub(crate) fn has_pending(&self) -> bool {
         self.has_mail() || self.has_arrivals.load(Ordering::Acquire)
     }
 
-    /// Takes what was left.
+    /// Takes the contents of the mailbox.
     pub(crate) fn take_mailbox(&self) -> Option<Mailbox> {
         let is_there = self.has_mail() && self.has_mail_flag.swap(false, Ordering::AcqRel);
         is_there.then(|| std::mem::take(&mut *self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)))

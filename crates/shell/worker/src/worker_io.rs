@@ -1,4 +1,4 @@
-//! Every way out of a worker: its sockets, its connections, the other workers, the DNS.
+//! Outputs of a worker: sockets, connections, other workers, DNS.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,28 +24,28 @@ use crate::streams::Streams;
 use crate::trace::Tracer;
 use crate::worker_handle::WorkerHandle;
 
-/// What of streams waits at most for room in the ring to one other worker, in messages; past it they are lost, and their
-/// shards are told.
+/// Maximum number of stream messages waiting for room in the ring to one other worker. Beyond it they are lost, and
+/// their shards are notified.
 pub const HANDOVER_OVERFLOW: usize = 4096;
 
-/// The same in bytes.
+/// The same limit in bytes.
 pub const HANDOVER_OVERFLOW_BYTES: usize = 8 * 1024 * 1024;
 
-/// How many messages may wait for one other worker before streams are not read for it.
+/// Number of messages waiting for one other worker at which streams are no longer read for it.
 const STREAMS_IN_RING: usize = MIN_RING_CAPACITY / 2;
 
 const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
 
-/// Connections accepted on one listener before anything else is looked at.
+/// Maximum number of connections accepted on one listener before other work.
 const ACCEPT_BATCH: usize = 64;
 
-/// How long a worker that goes on receiving lets others wait for what it has given them.
+/// Maximum delay before a busy worker wakes others for messages handed over to them.
 const MAX_WAKE_DELAY: Duration = Duration::from_micros(100);
 
-/// How long a listener that could not accept is left alone.
+/// Time before a listener is retried after an accept error.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// A worker's socket on one listener.
+/// A worker's socket for one listener.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a worker has a few of them, and they stay where they are")]
 pub(crate) enum ListenerSocket {
@@ -57,7 +57,7 @@ impl ListenerSocket {
     pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
         match self {
             Self::Udp(outlet) => outlet.on_event(event),
-            // After an error it is the time that counts: each connection that arrives meanwhile makes an edge.
+            // After an error the timer decides, since every arriving connection triggers an edge.
             Self::Tcp(entrance) => entrance.is_readable |= event.is_readable() && entrance.retry.is_none(),
         }
     }
@@ -91,14 +91,14 @@ impl ListenerSocket {
     }
 }
 
-/// The ways to one other worker.
+/// The link to one other worker.
 pub(crate) struct WorkerLink {
     pub(crate) handle: Arc<WorkerHandle>,
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
-    /// Whether it was given something since it was last rung for.
+    /// Whether messages were sent since the other worker was last woken.
     pub(crate) is_wake_pending: bool,
-    /// What of streams has found no room in the ring, in its order.
+    /// Stream messages that found no room in the ring, in order.
     overflow: VecDeque<HandoverMessage>,
     overflow_bytes: usize,
 }
@@ -115,24 +115,24 @@ impl WorkerLink {
         }
     }
 
-    /// Whether a message given now would go into the ring.
+    /// Returns whether a message sent at this point would go into the ring.
     fn has_room(&self) -> bool {
         self.overflow.is_empty() && !self.sender.is_full()
     }
 
-    /// Whether a message of a stream may be given: streams can wait, so they leave most of the ring to what cannot.
+    /// Returns whether a stream message may be sent. Streams can wait, so they leave most of the ring to datagrams.
     fn has_room_for_streams(&self) -> bool {
         self.overflow.is_empty() && self.sender.waiting() < STREAMS_IN_RING
     }
 
-    /// Gives a message that may be lost.
+    /// Sends a message that may be lost.
     fn send(&mut self, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) -> Result<(), RingFull> {
         self.sender.send(HandoverCommand::Deliver, id, arrival, flow, bytes)?;
         self.is_wake_pending = true;
         Ok(())
     }
 
-    /// Gives what must not be lost; what finds no room waits here.
+    /// Sends a message that must not be lost; it waits in the overflow queue if the ring is full.
     fn send_or_queue(
         &mut self,
         errand: HandoverCommand,
@@ -154,7 +154,7 @@ impl WorkerLink {
         Ok(())
     }
 
-    /// Gives a mark, which never finds too little room: there is one plan at a time.
+    /// Sends a barrier. There is always room for one, because only one plan runs at a time.
     fn send_barrier(&mut self) {
         self.is_wake_pending = true;
         let nowhere = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
@@ -167,7 +167,7 @@ impl WorkerLink {
         }
     }
 
-    /// Puts into the ring what waits and finds room now.
+    /// Moves waiting messages into the ring as far as there is room.
     fn flush_overflow(&mut self) {
         while let Some(handed) = self.overflow.pop_front() {
             let length = handed.bytes.len();
@@ -181,57 +181,57 @@ impl WorkerLink {
     }
 }
 
-/// All ways out of one worker.
+/// All outputs of one worker.
 pub(crate) struct WorkerIo {
-    /// Which worker this is.
+    /// Index of this worker.
     pub(crate) index: usize,
     pub(crate) handle: Arc<WorkerHandle>,
-    /// By listener.
+    /// Sockets by listener.
     pub(crate) sockets: Vec<ListenerSocket>,
-    /// By listener: its queue of new work, where it has one.
+    /// New-work queues by listener, if present.
     pub(crate) new_work: Vec<Option<NewWorkQueue>>,
     pub(crate) streams: Streams,
-    /// By index of the worker; none for the worker itself.
+    /// Links by worker; `None` for the worker itself.
     pub(crate) links: Vec<Option<WorkerLink>>,
     pub(crate) resolver: Option<Arc<dyn Resolve>>,
     pub(crate) record_sink: Option<Arc<dyn RecordSink>>,
-    /// Records of this round, for the keeper.
+    /// Records of this round, for the record sink.
     pub(crate) records: Vec<RecordResult>,
-    /// Flows that could not be reached, of this worker's shards.
+    /// Flows of this worker's shards that could not be reached.
     pub(crate) unconnected: Vec<(ShardId, Flow)>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) counters: Counters,
-    /// Since when another worker is owed a ring.
+    /// Time since which a wake-up of another worker is pending.
     pub(crate) wake_owed_since: Option<Timestamp>,
-    /// Who has each shard, or will when it has arrived, as far as this worker knows.
+    /// Worker of each shard, or its destination while in transit, as known to this worker.
     pub(crate) owners: Vec<u16>,
 }
 
 impl WorkerIo {
-    /// The worker that has a shard.
+    /// Returns the worker of a shard.
     pub(crate) fn worker_of(&self, shard: ShardId) -> usize {
         self.owners.get(usize::from(shard.0)).copied().map_or(0, usize::from)
     }
 
-    /// All sockets for datagrams.
+    /// Returns all datagram sockets.
     pub(crate) fn datagram_sockets(&self) -> impl Iterator<Item = &DatagramSocket> {
         let new_work = self.new_work.iter().flatten().map(|queue| &queue.socket);
         self.sockets.iter().filter_map(ListenerSocket::as_datagram).chain(new_work)
     }
 
-    /// The same, to be changed.
+    /// Returns all datagram sockets, mutably.
     pub(crate) fn datagram_sockets_mut(&mut self) -> impl Iterator<Item = &mut DatagramSocket> {
         let new_work = self.new_work.iter_mut().flatten().map(|queue| &mut queue.socket);
         self.sockets.iter_mut().filter_map(ListenerSocket::as_datagram_mut).chain(new_work)
     }
 
-    /// The sockets for datagrams of one listener: first the one that is read first.
+    /// Returns the datagram sockets of one listener in the order in which they are read.
     pub(crate) fn datagram_sockets_of(&mut self, listener: usize) -> impl Iterator<Item = &mut DatagramSocket> {
         let new_work = self.new_work.get_mut(listener).and_then(Option::as_mut).map(|queue| &mut queue.socket);
         self.sockets.get_mut(listener).and_then(ListenerSocket::as_datagram_mut).into_iter().chain(new_work)
     }
 
-    /// Whether the kernel keeps new work apart on every listener for datagrams.
+    /// Returns whether the kernel separates new work on every datagram listener.
     pub(crate) fn is_all_sorted(&self) -> bool {
         self.sockets
             .iter()
@@ -239,41 +239,41 @@ impl WorkerIo {
             .all(|(port, new_work)| port.as_datagram().is_none() || new_work.is_some())
     }
 
-    /// Whether the kernel keeps new work apart on a listener.
+    /// Returns whether the kernel separates new work on a listener.
     pub(crate) fn is_sorted(&self, listener: ListenerId) -> bool {
         self.new_work.get(usize::from(listener.0)).is_some_and(Option::is_some)
     }
 
-    /// Whether something may wait to be received.
+    /// Returns whether input may be waiting.
     pub(crate) fn is_readable(&self) -> bool {
         self.sockets.iter().any(ListenerSocket::is_readable)
             || self.new_work.iter().flatten().any(|queue| queue.socket.is_readable)
     }
 
-    /// When a socket that could not be read is tried again.
+    /// Returns when a socket that failed is retried.
     pub(crate) fn next_retry(&self) -> Timestamp {
         let new_work = self.new_work.iter().flatten().filter_map(|queue| queue.socket.retry);
         self.sockets.iter().filter_map(ListenerSocket::retry).chain(new_work).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// How many shards all workers have together.
+    /// Returns the total number of shards of all workers.
     pub(crate) fn shards(&self) -> u16 {
         u16::try_from(self.owners.len()).unwrap_or(u16::MAX)
     }
 
-    /// Takes note of who has a shard from now on.
+    /// Records the new worker of a shard.
     pub(crate) fn assign(&mut self, shard: ShardId, worker: usize) {
         if let (Some(owner), Ok(worker)) = (self.owners.get_mut(usize::from(shard.0)), u16::try_from(worker)) {
             *owner = worker;
         }
     }
 
-    /// How many other workers there are.
+    /// Returns the number of other workers.
     pub(crate) fn others(&self) -> usize {
         self.links.iter().flatten().count()
     }
 
-    /// The contact of any worker, this one included.
+    /// Returns the handle of any worker, including this one.
     pub(crate) fn handle_of(&self, worker: usize) -> Option<&Arc<WorkerHandle>> {
         if worker == self.index {
             return Some(&self.handle);
@@ -281,7 +281,7 @@ impl WorkerIo {
         self.links.get(worker)?.as_ref().map(|neighbour| &neighbour.handle)
     }
 
-    /// Has datagrams received by the first `active` workers.
+    /// Makes the first `active` workers receive datagrams.
     pub(crate) fn receive_at(&self, active: usize, spread: Spread) {
         for (port, new_work) in self.sockets.iter().zip(&self.new_work) {
             if let Some(outlet) = port.as_datagram() {
@@ -291,21 +291,21 @@ impl WorkerIo {
         }
     }
 
-    /// Lets another worker know that what it is given from now on was sent by the newest plan.
+    /// Sends another worker a barrier: everything sent after it follows the latest plan.
     pub(crate) fn send_barrier(&mut self, worker: usize) {
         if let Some(Some(neighbour)) = self.links.get_mut(worker) {
             neighbour.send_barrier();
         }
     }
 
-    /// Lets another worker know that shards have come.
+    /// Notifies another worker that shards have arrived.
     pub(crate) fn notify_arrivals(&self, worker: usize) {
         if let Some(contact) = self.handle_of(worker) {
             contact.notify_arrivals();
         }
     }
 
-    /// Tells all other workers of a peer that nothing can be sent to.
+    /// Notifies all other workers of an unreachable peer.
     pub(crate) fn notify_unreachable(&mut self, peer: SocketAddr) {
         for neighbour in self.links.iter_mut().flatten() {
             neighbour.handle.notify_unreachable(peer);
@@ -313,7 +313,7 @@ impl WorkerIo {
         }
     }
 
-    /// Gives what is meant for a shard that is not here to the worker that has it.
+    /// Forwards a message for a shard that is elsewhere to its worker.
     pub(crate) fn forward(&mut self, shard: ShardId, word: ShardMessage) {
         let worker = self.worker_of(shard);
         debug_assert_ne!(worker, self.index, "{shard} is here, or awaited");
@@ -325,17 +325,19 @@ impl WorkerIo {
             ShardMessage::RecordResult(stored, tokens) => contact.notify_store_results(vec![stored], tokens),
             ShardMessage::RemoveBindings(forgotten) => contact.notify_removal(shard, forgotten),
             ShardMessage::FlowFailed(flow) => self.fail(Timestamp::ZERO, shard, flow),
-            // Every worker hears this, and who has the shard tells it.
+            // Every worker is notified of this, so the shard's worker delivers it.
             ShardMessage::Closed(_) => {}
         }
     }
 
     /// Sends a message of a shard.
     pub(crate) fn send(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &mut Vec<u8>) {
+        //= rfc3261#18:udp-and-tcp
         match (self.sockets.get_mut(usize::from(flow.listener.0)), flow.transport) {
             (Some(ListenerSocket::Udp(outlet)), Transport::Udp) => {
                 self.tracer.sent(now, &flow, message);
-                // All of a call is one shard's.
+                //= rfc3581#3:source-port
+                // All messages of a call belong to one shard.
                 outlet.send(flow.peer, message, OrderingKey::new(sender.0));
             }
             (Some(ListenerSocket::Tcp(_)), Transport::Tcp) => self.send_on_connection(now, sender, flow, message),
@@ -343,7 +345,7 @@ impl WorkerIo {
         }
     }
 
-    /// Sends by the table of [`Flow`]: on its connection, or another one where it may be.
+    /// Sends by the rules of [`Flow`]: on its connection, or on another one if allowed.
     fn send_on_connection(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
         let Some(id) = flow.connection else { return self.send_to_peer(now, sender, flow, message) };
         if id.worker() != self.index && matches!(self.links.get(id.worker()), Some(Some(_))) {
@@ -351,16 +353,17 @@ impl WorkerIo {
         }
         match self.streams.find(id) {
             Some(slot) => self.write(now, slot, sender, flow, message),
-            //= rfc3261#18.2.2
+            //= rfc3261#18.2.2:reopen
             None if flow.reopen => self.send_to_peer(now, sender, flow, message),
             None => self.fail(now, sender, flow),
         }
     }
 
-    /// Sends on the connection to the flow's peer, or one that is opened for it.
-    //= rfc3261#18.1.1
+    /// Sends on a connection to the flow's peer, opening one if needed.
+    //= rfc3261#18.1.1:response-on-connection
     fn send_to_peer(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
         let way = (flow.listener, flow.peer);
+        //= rfc3261#18.1.1:open-connection
         let mut id = self.streams.owner(way);
         let is_usable = id.is_some_and(|id| id.worker() != self.index || self.streams.find(id).is_some());
         if !is_usable {
@@ -383,7 +386,7 @@ impl WorkerIo {
     }
 
     fn write(&mut self, now: Timestamp, slot: u32, sender: ShardId, flow: Flow, message: &[u8]) {
-        // The connection's own far end, which need not be where another one would be opened to.
+        // The far end of this connection, which may differ from the address to which a new one would be opened.
         let peer = self.streams.peer(slot).unwrap_or(flow.peer);
         self.tracer.sent(now, &Flow { peer, ..flow }, message);
         self.streams.counters.messages_out += 1;
@@ -409,21 +412,21 @@ impl WorkerIo {
         }
     }
 
-    /// Lets a shard know that what it sent does not arrive.
-    //= rfc3261#18.4
+    /// Notifies a shard that its message could not be delivered.
+    //= rfc3261#18.4:connection
     fn fail(&mut self, now: Timestamp, shard: ShardId, flow: Flow) {
         let worker = self.worker_of(shard);
         if worker == self.index {
             return self.unconnected.push((shard, flow));
         }
         let Some(Some(neighbour)) = self.links.get_mut(worker) else { return };
-        // Where even this finds no room, the shard's timers end what waits.
+        // If there is no room for this either, the shard's timers handle the failure.
         if neighbour.send_or_queue(HandoverCommand::Unconnected, shard, now, flow, &[]).is_err() {
             self.streams.counters.handover_overflow += 1;
         }
     }
 
-    /// Hands a datagram over, or drops it.
+    /// Hands a datagram over to another worker, or drops it.
     pub(crate) fn hand_over(&mut self, owner: usize, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) {
         let Some(Some(neighbour)) = self.links.get_mut(owner) else { return };
         match neighbour.send(id, arrival, flow, bytes) {
@@ -432,12 +435,12 @@ impl WorkerIo {
         }
     }
 
-    /// Whether a message of a stream can be handed over now.
+    /// Returns whether a stream message can be handed over.
     pub(crate) fn has_room(&self, owner: usize) -> bool {
         self.links.get(owner).is_none_or(|neighbour| neighbour.as_ref().is_none_or(WorkerLink::has_room_for_streams))
     }
 
-    /// Does what another worker asked for, except with messages for shards, which it gives back.
+    /// Executes a command of another worker. Messages for shards are not handled here but returned.
     pub(crate) fn execute(&mut self, now: Timestamp, handed: &HandoverMessage) {
         let &HandoverMessage { command: errand, shard, flow, ref bytes, .. } = handed;
         match errand {
@@ -448,7 +451,7 @@ impl WorkerIo {
         }
     }
 
-    /// Asks the DNS.
+    /// Sends a DNS query.
     pub(crate) fn resolve(&mut self, shard: ShardId, query: QueryId, question: LocateQuery) {
         let Some(resolver) = &self.resolver else {
             return self.handle.answer_unasked(shard, query, Err(LocateError::NoAnswer));
@@ -461,12 +464,12 @@ impl WorkerIo {
         resolver.resolve(question, Reply::new(Arc::clone(&self.handle), shard, query));
     }
 
-    /// Leaves a record for the store; it goes with the others of the round.
+    /// Queues a record for the store; it is submitted with the others of the round.
     pub(crate) fn queue_record(&mut self, shard: ShardId, ticket: Option<u64>, record: Vec<u8>) {
         self.records.push(RecordResult { shard, ticket, record, is_stored: false });
     }
 
-    /// Gives the records of the round to the store. Without one, none is kept.
+    /// Submits the records of the round to the store. Without a store, all are rejected.
     pub(crate) fn submit_records(&mut self) {
         if self.records.is_empty() {
             return;
@@ -478,7 +481,7 @@ impl WorkerIo {
         }
     }
 
-    /// Accepts connections on a listener; whether there was any.
+    /// Accepts connections on a listener; returns whether there were any.
     pub(crate) fn accept(&mut self, now: Timestamp, listener: usize) -> bool {
         let id = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
         let mut count = 0;
@@ -510,7 +513,7 @@ impl WorkerIo {
         count > 0
     }
 
-    /// Sends what waits, closes what has died, and tells whom that concerns.
+    /// Sends waiting output, closes dead connections and notifies the shards concerned.
     pub(crate) fn flush(&mut self, now: Timestamp) {
         self.sockets.iter_mut().filter_map(ListenerSocket::as_datagram_mut).for_each(DatagramSocket::flush);
         self.streams.finish();
@@ -530,13 +533,14 @@ impl WorkerIo {
         self.links.iter_mut().flatten().for_each(WorkerLink::flush_overflow);
     }
 
-    /// Whether something waits for room that another worker makes.
+    /// Returns whether messages are waiting for room in another worker's ring.
     pub(crate) fn has_overflow(&self) -> bool {
         self.streams.has_stalled() || self.links.iter().flatten().any(|neighbour| !neighbour.overflow.is_empty())
     }
 
-    /// Wakes those that were given something and wait; where this worker `goes_on`, only when they have been owed that for long:
-    /// to be woken for one message at a time would cost them more than the messages do.
+    /// Wakes sleeping workers that were sent messages. If this worker `goes_on`, it wakes them only once that has
+    /// been pending for
+    /// [`MAX_WAKE_DELAY`]: a wake-up per message would cost them more than the messages.
     pub(crate) fn wake_workers(&mut self, now: Timestamp, goes_on: bool) {
         if !self.links.iter().flatten().any(|neighbour| neighbour.is_wake_pending) {
             return;
@@ -553,7 +557,7 @@ impl WorkerIo {
         }
     }
 
-    /// Whether another worker was given something and not rung for.
+    /// Returns whether a wake-up of another worker is pending.
     pub(crate) fn has_pending_wakes(&self) -> bool {
         self.wake_owed_since.is_some()
     }

@@ -1,4 +1,4 @@
-//! Records between real shards, over real loopback sockets, and a store that the test holds in its hands.
+//! Records between shards, over loopback sockets, and a store controlled by the test.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
@@ -15,7 +15,7 @@ use strowger_worker::{Fleet, FleetConfig, RecordBatch, RecordSink, Socket, Strea
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Gives every batch to the test.
+/// Passes every batch to the test.
 struct Hand(Mutex<Sender<RecordBatch>>);
 
 impl RecordSink for Hand {
@@ -90,7 +90,7 @@ fn status(phone: &Phone) -> String {
     String::from_utf8_lossy(&buffer[8..length.min(11)]).into_owned()
 }
 
-/// The addresses of a batch.
+/// Returns the addresses of record of a batch.
 fn addresses(batch: &RecordBatch) -> Vec<String> {
     let aor = |bytes: &[u8]| String::from_utf8_lossy(Record::parse(bytes).expect("a record").aor()).into_owned();
     batch.records().map(aor).collect()
@@ -107,7 +107,7 @@ fn a_200_leaves_when_the_store_has_it_and_a_503_when_it_has_not() {
         batches.push(server.batch());
     }
     assert!(server.fleet.locations().is_empty(), "nothing is seen before it is kept");
-    // What is dropped was not kept.
+    // A dropped batch was not stored.
     let lost = batches.pop().expect("some");
     let refused = lost.len();
     drop(lost);

@@ -1,4 +1,4 @@
-//! What a trace sees of real shards over real loopback sockets, whichever worker has them.
+//! Traces of real shards over loopback sockets, on any worker.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn a_request_and_its_answer_are_seen_in_their_order_and_nothing_after_the_end() 
     phone.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
     let filter = TraceFilter::User { user: "alice".to_owned(), domain: None };
     let mut trace = tracer.start(filter).expect("a free place");
-    // Enough of them that both workers' shards have some.
+    // Enough for both workers' shards to get some.
     for number in 0..20 {
         ask(&phone, server, &format!("call-{number}"));
         let came = trace.poll(DEADLINE).expect("the request");

@@ -1,4 +1,4 @@
-//! The highest rate at which a promise is kept: a model turned round.
+//! Highest rate that meets an objective: a model solved for its rate.
 
 use std::fmt;
 
@@ -12,15 +12,15 @@ use crate::mmck::mmck;
 use crate::service::ServiceTime;
 use crate::units;
 
-/// What is promised.
+/// Service-level objective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
-    /// The probability of a drop is at most this.
+    /// Highest drop probability.
     Drops(f64),
-    /// The mean wait is at most this, s.
+    /// Highest mean wait, s.
     WaitS(f64),
-    /// The server works at most this share of its time.
+    /// Highest utilization, 0 to 1.
     Utilization(f64),
 }
 
@@ -51,16 +51,16 @@ impl fmt::Display for Objective {
     }
 }
 
-/// The highest rate that keeps a promise.
+/// Highest rate that meets an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Capacity {
-    /// Packets/s.
+    /// Highest rate, packets/s.
     pub rate_per_s: f64,
-    /// What is promised.
+    /// Objective that the rate meets.
     #[serde(rename = "promise")]
     pub objective: Objective,
-    /// The promise's measure at that rate: at its limit, or as near as a rate of twelve digits comes.
+    /// Value of the objective's measure at that rate: at its limit, or as close as a rate of twelve digits gets.
     pub measure: f64,
 }
 
@@ -72,8 +72,8 @@ impl Explain for Capacity {
             Objective::Utilization(limit) => ("ρ(λ)", limit),
         };
         Explanation::new().step(
-            ("λ_max", "the highest rate that keeps the promise"),
-            &format!("the first λ beyond which {measure} exceeds its limit, by halving intervals"),
+            ("λ_max", "the highest rate that meets the objective"),
+            &format!("the first λ above which {measure} exceeds its limit, by bisection"),
             format!(
                 "{measure} = {} at λ = {}, limit {}",
                 self.objective.show(self.measure),
@@ -81,16 +81,17 @@ impl Explain for Capacity {
                 self.objective.show(limit)
             ),
             units::rate(self.rate_per_s),
-            "the model, turned round",
+            "the model, solved for λ",
         )
     }
 }
 
-/// The highest rate with M/G/1; `service_at` gives the service time at a rate of packets. Drops cannot be asked for: an
-/// endless queue has none, and then the limit is ρ = 1.
+/// Returns the highest rate with M/G/1; `service_at` gives the service time at a rate of packets.
+///
+/// A drop objective has no meaning here: an infinite queue drops nothing, so the limit is ρ = 1.
 ///
 /// # Errors
-/// A limit that is none, a promise that is kept at no rate, and what `service_at` refuses.
+/// An invalid limit, an objective that no rate meets, and the errors of `service_at`.
 pub fn mg1_capacity(
     promise: Objective,
     service_at: impl Fn(f64) -> Result<ServiceTime, PlanError>,
@@ -109,7 +110,7 @@ pub fn mg1_capacity(
     })
 }
 
-/// The highest rate with M/M/c/K; `service_at` gives E\[X\] of one of the c servers at a rate of packets.
+/// Returns the highest rate with M/M/c/K; `service_at` gives E\[X\] of one of the c servers at a rate of packets.
 ///
 /// # Errors
 /// As [`mg1_capacity`] and [`mmck()`].
@@ -129,7 +130,8 @@ pub fn mmck_capacity(
     })
 }
 
-/// The highest rate with M/G/c/K; `service_at` gives the service time of one of the c servers at a rate of packets.
+/// Returns the highest rate with M/G/c/K; `service_at` gives the service time of one of the c servers at a rate of
+/// packets.
 ///
 /// # Errors
 /// As [`mg1_capacity`] and [`mgck()`].
@@ -149,12 +151,14 @@ pub fn mgck_capacity(
     })
 }
 
-/// The highest rate up to which `measure` stays within the promise, without exception: `measure` need not rise
-/// everywhere (β may fall with the rate), so rates are walked from low to high, and the first that breaks the promise
-/// counts. `scale_per_s` is a rate of the right order, at which the promise may be kept or not.
+/// Returns the highest rate up to which `measure` always stays within the objective.
+///
+/// `measure` need not be monotonic (β may fall with the rate). The search therefore goes from low rates to high, and
+/// the first rate that breaks the objective counts. `scale_per_s` is a rate of the right order of magnitude; it need
+/// not meet the objective.
 ///
 /// # Errors
-/// A limit that is none, a promise that is kept at no rate, and what `measure` refuses.
+/// An invalid limit, an objective that no rate meets, and the errors of `measure`.
 pub fn highest_rate(
     promise: Objective,
     scale_per_s: f64,
@@ -186,7 +190,7 @@ pub fn highest_rate(
     Ok(Capacity { rate_per_s: kept, objective: promise, measure: measure(kept)? })
 }
 
-/// Where the walk begins and where it ends, in parts of the scale, its stride, and how near it comes.
+/// Start and end of the search as multiples of the scale, its step factor, and its precision.
 const LEAST: f64 = 1e-6;
 const MOST: f64 = 1e4;
 const STRIDE: f64 = 1.02;

@@ -1,4 +1,4 @@
-//! What cannot be is refused, with the input's name, the reason and a remedy.
+//! Invalid input is rejected with its name, the reason and a remedy.
 
 use strowger_plan::capacity::mg1_capacity;
 use strowger_plan::{
@@ -34,7 +34,7 @@ fn rates_and_times_that_cannot_be() {
 #[test]
 fn a_load_that_a_server_cannot_carry() {
     refused(mg1(12_000.0, exponential()), "rate", "ρ = 1.2", "10,000/s");
-    // A finite queue has an answer.
+    // A finite queue has a solution.
     assert!(mmck(12_000.0, 100e-6, 1, 200).is_ok());
 }
 
@@ -61,7 +61,7 @@ fn shares_that_are_no_shares() {
     refused(part_stateful_capacity(1.2, 800.0, 650.0), "stateful share", "1.2", "0 to 1");
     refused(Availability::two_stage(3, 99.0, 3, 3, 0.99), "availability of a first-stage server", "99", "99 % is 0.99");
     refused(Availability::two_stage(3, 0.99, 3, 0, 0.99), "members of a cluster", "no members", "at least 1");
-    // Three digits of a third are a third.
+    // Thirds rounded to five digits are accepted as thirds.
     assert!(TwoStage::new(1, 100.0, 100.0, &[0.333_33, 0.333_33, 0.333_34]).is_ok());
 }
 

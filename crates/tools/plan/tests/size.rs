@@ -1,9 +1,9 @@
-//! What an operator is told to buy.
+//! Recommendations to an operator.
 
 use strowger_plan::size::{FailoverMethod, Replication, Resource, Stage};
 use strowger_plan::{Availability, Calls, Explain as _, FailoverTimes, Plan, Profile, Requirements, size, units};
 
-/// People who call twice in the busy hour for three minutes.
+/// Subscribers that make two calls of three minutes in the busy hour.
 fn needs(subscribers: f64) -> Requirements {
     Requirements { subscribers, ..Requirements::default() }
 }
@@ -12,7 +12,7 @@ fn plan(needs: &Requirements) -> Plan {
     size(needs, &Profile::measured()).unwrap()
 }
 
-/// A plan keeps what it promises.
+/// Asserts that a plan meets its requirements.
 fn holds(plan: &Plan) {
     for limit in &plan.limits {
         assert!(limit.used <= limit.allowed * (1.0 + 1e-9), "{limit:?}");
@@ -40,7 +40,7 @@ fn one_server_is_enough_where_nobody_asks_for_more() {
     assert_eq!((plan.first, plan.clusters, plan.members, plan.servers), (0, 1, 1, 1));
 }
 
-/// More than the memory of one server holds.
+/// More subscribers than fit into the memory of one server.
 const MANY: f64 = 100_000_000.0;
 
 #[test]
@@ -67,7 +67,7 @@ fn fewer_clusters_would_not_carry_it() {
     let fullest =
         plan.limits.iter().filter(|limit| limit.stage == Stage::Second).map(|limit| limit.used / limit.allowed);
     let fullest = fullest.fold(0.0, f64::max);
-    // One cluster less has each member do P/(P − 1) as much.
+    // With one cluster less, each member carries P/(P − 1) of its load.
     let clusters = f64::from(plan.clusters);
     assert!(fullest * clusters / (clusters - 1.0) > 1.0, "{fullest} with {clusters} clusters");
 }
@@ -84,7 +84,7 @@ fn what_limits_first_is_named() {
     profile.server.network_bits_per_s = 20e6;
     let network = size(&needs(100_000.0), &profile).unwrap();
     assert_eq!(network.limits[0].resource, Resource::Network, "{:?}", network.limits);
-    // The first of the list is what is reached first when subscribers come.
+    // The first limit in the list is the first to be reached as subscribers are added.
     for plan in [&memory, &cpu, &network] {
         let fewest = plan.limits.iter().map(|limit| limit.carries_subscribers).fold(f64::INFINITY, f64::min);
         assert!(fewest >= plan.requirements.subscribers * (1.0 - 1e-9));
@@ -149,9 +149,9 @@ fn sensitivities_say_what_matters() {
     assert!(of("subscribers").servers > 0);
     assert!(of("refresh interval").busy_cores_percent < 0.0);
     assert!(of("memory of a contact").busy_cores_percent.abs() < 1e-9);
-    // All calls are stateful already: a tenth less is asked.
+    // All calls are stateful already, so a tenth less is tried.
     assert_eq!(of("stateful share").change_percent, -10.0);
-    // Every tenth of the work is somewhere.
+    // The shares of the work sum to the whole.
     let work: f64 =
         ["cost of a stateful call", "cost of a challenged REGISTER", "cost of a copy", "cost of a forwarded message"]
             .iter()
@@ -172,7 +172,7 @@ fn stateless_calls_are_cheaper() {
 fn connections_are_where_the_phones_connect() {
     let udp = plan(&needs(MANY));
     let tcp = plan(&Requirements { connected_share: 1.0, ..needs(MANY) });
-    // Servers take some memory without any connection, and so many connections take more servers.
+    // Servers use some memory without connections, and more connections need more servers.
     let used = |plan: &Plan| plan.memory_bytes - f64::from(plan.servers) * plan.profile.memory.base_bytes;
     assert!(tcp.servers > udp.servers);
     assert!((used(&tcp) - used(&udp) - MANY * tcp.profile.memory.connection_bytes).abs() < 0.02 * tcp.memory_bytes);
@@ -191,7 +191,7 @@ fn a_plan_explains_itself() {
     assert!(serde_json::to_string(&plan).unwrap().contains("\"busy_cores\""));
 }
 
-/// Members that share registrations stand in for each other; servers that do not are worth one server each.
+/// Members that share registrations can replace each other; without sharing, each server counts alone.
 #[test]
 fn members_that_share_registrations_are_spares() {
     let asked = needs(2_000_000.0);
@@ -207,7 +207,7 @@ fn members_that_share_registrations_are_spares() {
     let alone = plan(&apart);
     assert_eq!((alone.servers, alone.first), (1, 0));
     assert!((alone.availability.availability - 0.99).abs() < 1e-12);
-    // Phones that register with each member need nobody to pass anything on.
+    // If phones register with each member, nothing is passed on.
     let each = plan(&Requirements { failover: FailoverMethod::Client, availability: asked.availability, ..apart });
     assert!(each.members >= 2 && each.availability.availability >= asked.availability - 1e-12);
     assert!(!says(&each, "engine"), "{:?}", each.reasons);
@@ -218,7 +218,7 @@ fn members_that_share_registrations_are_spares() {
         assert_eq!(available[0].value, units::all_but(plan.availability.unavailability));
     }
 
-    // More than one server holds is divided among several.
+    // Load above the capacity of one server is divided among several.
     let many = plan(&Requirements { subscribers: MANY, ..apart });
     assert!(many.clusters > 1 && many.members == 1 && many.first >= 1, "{} {}", many.clusters, many.first);
     assert!(many.availability.availability < alone.availability.availability);
@@ -240,7 +240,7 @@ fn without_replication_there_are_no_spares_but_those_that_phones_register_with()
     let each = plan(&Requirements { failover: FailoverMethod::Client, ..apart });
     holds(&each);
     assert!(each.members > 1 && each.work.copies == 0.0);
-    // Each of them has all REGISTERs.
+    // Each of them receives all REGISTERs.
     let one = plan(&Requirements { availability: 0.98, ..apart });
     assert!((each.work.registers / one.work.registers - f64::from(each.members)).abs() < 1e-9);
 }
@@ -248,14 +248,14 @@ fn without_replication_there_are_no_spares_but_those_that_phones_register_with()
 #[test]
 fn ways_through_nats_are_kept_open() {
     let open = plan(&needs(2_000_000.0));
-    // 2 M / 30 s, in the smallest frames.
+    // 2 M / 30 s, in minimal frames.
     assert!((open.keep_alives_per_s - 66_666.7).abs() < 0.1, "{}", open.keep_alives_per_s);
     let none = plan(&Requirements { nat_share: 0.0, ..needs(2_000_000.0) });
     assert_eq!((none.keep_alives_per_s, none.work.keep_alives), (0.0, 0.0));
     let line = open.bandwidth_bits_per_s - none.bandwidth_bits_per_s;
     assert!((line - open.keep_alives_per_s * 60.0 * 8.0).abs() < 1.0, "{line}");
     assert_eq!(open.messages_per_s, none.messages_per_s);
-    // Phones on connections keep those open themselves.
+    // Phones keep their connections open themselves.
     let half = plan(&Requirements { connected_share: 0.5, ..needs(2_000_000.0) });
     assert!((half.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
     let slow = plan(&Requirements { keep_alive_s: 60.0, ..needs(2_000_000.0) });
@@ -265,7 +265,7 @@ fn ways_through_nats_are_kept_open() {
 
 #[test]
 fn what_the_engine_carries_is_said() {
-    // A million phones that register each minute, on two servers that each carry all of them.
+    // A million phones that register every minute, on two servers that each carry all of them.
     let shared = plan(&Requirements { refresh_s: 60.0, availability: 0.999, ..needs(1_000_000.0) });
     let engine = shared.engine.unwrap();
     assert_eq!((shared.clusters, shared.members), (1, 2));
@@ -281,7 +281,7 @@ fn what_the_engine_carries_is_said() {
         "{:?}",
         shared.reasons
     );
-    // Nobody shares where there is one member, or where phones register with each.
+    // With one member, or with phones that register with each member, nothing is shared.
     assert!(plan(&Requirements { availability: 0.98, ..needs(1_000.0) }).engine.is_none());
     assert!(plan(&Requirements { failover: FailoverMethod::Client, ..needs(1_000.0) }).engine.is_none());
 }
@@ -291,7 +291,7 @@ fn connections_are_limited() {
     let tcp = plan(&Requirements { connected_share: 1.0, ..needs(2_000_000.0) });
     holds(&tcp);
     let limit = tcp.limits.iter().find(|limit| limit.resource == Resource::Connections).unwrap();
-    // All of them at those that are left, 15 of 16 for phones.
+    // All connections are at the remaining members, with 15 of 16 for phones.
     assert!(
         (limit.required - 2e6 / f64::from(tcp.members - 1)).abs() < 1e-6 && limit.available == 937_500.0,
         "{limit:?}"
@@ -312,7 +312,8 @@ fn after_an_outage_all_phones_register() {
     let storm = plan.avalanche.unwrap();
     assert_eq!(storm.registrations, 2e6);
     assert!((storm.least_s - storm.registrations / storm.registrations_per_s).abs() < 1e-9);
-    // In each direction two messages of each REGISTER, two copies and their answers, at 5,200 bit, among three servers.
+    // In each direction: two messages per REGISTER, two copies and their responses, at 5,200 bit, divided among three
+    // servers.
     let line = 1e9 - plan.traffic.calls_per_s / 3.0 * 8.0 * 5_200.0;
     let each = (2.0 + 4.0) / 3.0 * 5_200.0;
     assert_eq!((storm.stage, storm.resource), (Stage::Second, Resource::Network));
@@ -321,7 +322,7 @@ fn after_an_outage_all_phones_register() {
         "{storm:?} {}",
         line / each
     );
-    // With a fast line the cores are next.
+    // With a fast line the cores are the next bottleneck.
     let mut fast = Profile::measured();
     fast.server.network_bits_per_s = 1e12;
     let storm = size(&needs(2_000_000.0), &fast).unwrap().avalanche.unwrap();
@@ -350,7 +351,7 @@ fn a_nine_is_worth_a_server() {
     assert_eq!(plan.servers_for_load, 1);
 }
 
-/// Whoever reads the explanation can work out each number of the answer.
+/// Each number of the result can be recomputed from the explanation.
 #[test]
 fn every_number_of_the_answer_is_derived() {
     for asked in [

@@ -1,6 +1,7 @@
-//! Power fails at every operation of the disk, in every way that the disk may be left: one scripted run of registrations, with
-//! groups, segments and checkpoints, and after each loss of power another process, whose table is held against what was
-//! promised.
+//! Power failures at every disk operation, with every possible state of the disk afterwards.
+//!
+//! One scripted run of registrations contains groups, segments and checkpoints. After each power failure a new
+//! process starts, and its location table is compared with what was acknowledged.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -25,36 +26,36 @@ use crate::ledger::Ledger;
 
 const SHARDS: u16 = 2;
 const SEED: u64 = 0x0C4A_5401;
-/// How long nobody is there.
+/// Downtime after a power failure.
 const DOWN: Duration = Duration::from_secs(5);
-/// What the wall clock is set forward by while nobody is there, at every other operation.
+/// Step of the wall clock during the downtime, at every second operation, in ms.
 const JUMP_MS: i64 = 3 * 365 * 86_400_000;
-/// Store time is written down in whole milliseconds.
+/// Tolerance of expiry times, in ns: store time is recorded in whole milliseconds.
 const ROUNDING_NS: u128 = 3_000_000;
-/// Of the starts after a loss of power every so many fail in their turn, at each of their operations.
+/// Every n-th start after a power failure fails as well, at each of its operations.
 const AGAIN_EVERY: u64 = 23;
 
-/// What was tried.
+/// What a run covered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Operations of the disk.
+    /// Disk operations.
     pub operations: u64,
-    /// Losses of power.
+    /// Power failures.
     pub crashes: u64,
-    /// Those of them that left a disk as no other at the same moment.
+    /// Power failures that left a disk unlike any other at the same operation.
     pub distinct: u64,
-    /// Losses of power during the start after one.
+    /// Power failures during the start after a power failure.
     pub again: u64,
-    /// Bindings that were there after all of them.
+    /// Bindings found after all of them.
     pub bindings: u64,
-    /// Temporary GRUUs that were tried after all of them.
+    /// Temporary GRUUs checked after all of them.
     pub gruus: u64,
 }
 
-/// Runs the script with power failing everywhere.
+/// Runs the script with a power failure at every operation.
 ///
 /// # Errors
-/// What was not as it was promised, and after which operation.
+/// The guarantee that was violated, and the operation after which power failed.
 pub fn run(bug: Option<Bug>) -> Result<Report, String> {
     let mut run = Run::begin(bug)?;
     for order in script() {
@@ -67,11 +68,11 @@ pub fn run(bug: Option<Bug>) -> Result<Report, String> {
     Ok(Report { operations: run.store.disk().operations(), ..state.report })
 }
 
-/// One line of the script.
+/// Step of the script.
 #[derive(Clone, Debug)]
 enum Operation {
     Register(Register),
-    /// What waits is committed, as one group.
+    /// Commits all waiting records as one group.
     Commit,
     Checkpoint,
     Forget(&'static str),
@@ -79,25 +80,25 @@ enum Operation {
     Wait(u64),
 }
 
-/// The operator ends registrations.
+/// Request of the operator to remove registrations.
 #[derive(Clone, Copy, Debug)]
 struct Unregister {
     user: &'static str,
-    /// Only that of this contact.
+    /// Contact to remove; `None` removes all.
     contact: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
 struct Register {
     user: &'static str,
-    /// Which phone of the user.
+    /// Index of the user's phone.
     phone: u8,
     call: u32,
     contacts: String,
     by_stream: bool,
 }
 
-/// The run, and what the hook of its disk needs.
+/// State of the run, and what the hook of its disk needs.
 #[derive(Debug)]
 struct Run {
     now: Timestamp,
@@ -106,14 +107,14 @@ struct Run {
     store: Store,
     bug: Option<Bug>,
     cseq: u32,
-    /// By their tickets.
+    /// REGISTERs that wait for the store, by shard and ticket.
     waiting: BTreeMap<(usize, u64), PendingRegister>,
-    /// Those that wait for a REGISTER of their address.
+    /// Operations that wait for a REGISTER of their address.
     orders: Vec<Unregister>,
     state: Arc<Mutex<State>>,
 }
 
-/// A REGISTER that waits for the store.
+/// REGISTER that waits for the store.
 #[derive(Debug)]
 struct PendingRegister {
     aor: Vec<u8>,
@@ -123,7 +124,7 @@ struct PendingRegister {
     record: Vec<u8>,
 }
 
-/// What is promised at a moment.
+/// State that is guaranteed at a moment.
 #[derive(Debug)]
 struct State {
     now: Timestamp,
@@ -136,13 +137,13 @@ struct State {
     error: Option<String>,
 }
 
-/// A temporary GRUU that a client was given.
+/// Temporary GRUU given to a client.
 #[derive(Clone, Debug)]
 struct Gruu {
     user: Vec<u8>,
     aor: Vec<u8>,
     call: Vec<u8>,
-    /// `None` while what ends it is on its way to the store.
+    /// Whether it is valid; `None` while the record that ends it is on its way to the store.
     is_good: Option<bool>,
 }
 
@@ -185,7 +186,8 @@ fn script() -> Vec<Operation> {
         let unregister = |user, contact| Operation::Unregister(Unregister { user, contact });
         let second = || register("alice", 2, 0, "<sip:alice@198.51.100.2:5060>;expires=600");
         match round {
-            // The second phone is new to the store, or only refreshes, while the first one's contact is ended.
+            // The second phone is new to the store, or only refreshes, while the operator removes the first one's
+            // contact.
             5 | 8 => script.extend([
                 second(),
                 unregister("alice", Some("sip:alice@198.51.100.1:5060")),
@@ -258,7 +260,7 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The hook sees what time it is, and what of the store is durable besides the disk.
+    /// Publishes the time, and the durable state of the store outside the disk, to the hook.
     fn publish_state(&mut self, checkpointed: bool) {
         let image = self.store.image(checkpointed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -302,8 +304,9 @@ impl Run {
         }
     }
 
-    /// Orders are followed, unless they wait. Whatever they leave for the store stands there behind the REGISTERs that wait, so
-    /// it must leave what those bring.
+    /// Executes the operations that do not wait for a REGISTER.
+    ///
+    /// Their records are queued at the store behind the waiting REGISTERs, so they must preserve what those bring.
     fn drain_waiting(&mut self, aor: &[u8]) -> Result<(), String> {
         let mut records = VecDeque::from(self.server.take_records());
         let waiting: Vec<_> = self.waiting.values().filter(|waiting| waiting.aor == aor).collect();
@@ -349,7 +352,7 @@ impl Run {
         let _ = model.apply(self.now, &order.aor(), &self.snapshot.registrar, &source, &update);
     }
 
-    /// Time passes, and timers are served.
+    /// Advances time and serves timers.
     fn advance(&mut self, ms: u64) {
         let end = self.now + Duration::from_millis(ms);
         while let Some((at, shard)) = self.server.next_timeout().filter(|(at, _)| *at <= end) {
@@ -401,7 +404,7 @@ impl Run {
         self.waiting.insert((*shard, *ticket), waiting);
         let answered = (*shard, *ticket);
         self.store.add(records);
-        // What is kept for sure is known to be only once the store has said so.
+        // A record counts as durable only once the store has reported it.
         if self.bug == Some(Bug::RepliesEarly) { self.stored(answered, true) } else { Ok(()) }
     }
 
@@ -435,7 +438,7 @@ impl Run {
         Ok(())
     }
 
-    /// The store has said what became of a record, and the client is told.
+    /// Handles the store's result for a record, and the response to the client.
     fn stored(&mut self, (shard, ticket): (usize, u64), kept: bool) -> Result<(), String> {
         let Some(waiting) = self.waiting.remove(&(shard, ticket)) else { return Ok(()) };
         let record = waiting.record.clone();
@@ -457,7 +460,7 @@ impl Run {
         state.ledger.model = model;
         let ended = state.gruus.iter_mut().filter(|gruu| gruu.aor == aor && gruu.is_good.is_none());
         ended.for_each(|gruu| gruu.is_good = Some(false));
-        // Of those that are alike one is enough.
+        // One of several equal ones is enough.
         state.gruus.retain(|old| !gruus.iter().any(|new| new.aor == old.aor && new.call == old.call));
         state.gruus.extend(gruus);
         drop(state);
@@ -472,7 +475,7 @@ impl Unregister {
 }
 
 impl State {
-    /// Power fails before the operation that is about to be done: in every way, and each time another process begins.
+    /// Fails power before the next operation, in every way, and starts a new process each time.
     fn lose_power(&mut self, disk: &SimDisk) -> Result<(), String> {
         let operation = disk.operations();
         let mut seen = BTreeSet::new();
@@ -495,13 +498,13 @@ impl State {
         self.check(left, false).map_err(|why| format!("killed before operation {operation}: {why}"))
     }
 
-    /// It fails once more, at each operation of the start after it.
+    /// Fails power again, at each operation of the following start.
     fn lose_power_again(&mut self, left: &SimDisk) -> Result<(), String> {
         for operation in 0.. {
             let disk = left.restarted();
             disk.stop_at(disk.operations() + operation);
             let mut store = Store::from_image(self.image.clone(), disk.clone(), self.bug);
-            // Without power it opens as far as it gets.
+            // With power failing, it opens as far as it gets.
             drop(store.open(self.now + DOWN / 2));
             if !disk.is_stopped() {
                 return Ok(());
@@ -516,7 +519,7 @@ impl State {
         Ok(())
     }
 
-    /// Another process finds that disk.
+    /// Starts a new process on that disk and checks its table.
     fn check(&mut self, disk: SimDisk, reboots: bool) -> Result<(), String> {
         let mut store = Store::from_image(self.image.clone(), disk, self.bug);
         let at = self.now + DOWN;
@@ -545,7 +548,7 @@ impl State {
         self.check_gruus(at, &mut server)
     }
 
-    /// Who was given a GRUU is reached by it while it is good, and not when it has ended.
+    /// Checks that a GRUU reaches its owner while it is valid and not after it has ended.
     fn check_gruus(&mut self, at: Timestamp, server: &mut Server) -> Result<(), String> {
         for (number, gruu) in self.gruus.iter().enumerate() {
             let Some(is_good) = gruu.is_good else { continue };

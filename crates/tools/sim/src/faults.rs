@@ -1,4 +1,4 @@
-//! What befalls the store and the process of a world: commits that take their time, disks that fail, processes that end.
+//! Faults of a world's store and process: slow commits, disk failures, and process ends.
 
 use core::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::server::{PendingRecord, ProcessStart, Server, Step};
 use crate::store::{DiskFailure, ProcessEnd};
 use crate::world::{Event, World, server_seed};
 
-/// How far store time may be off after a restart of a process: it is written down in whole milliseconds.
+/// Tolerance of store time after a restart, in ns: it is recorded in whole milliseconds.
 const ROUNDING_NS: i128 = 3_000_000;
-/// How often it is tried whether a disk is well again.
+/// Interval between attempts to recover the disk.
 const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
-/// Something about the store or the process; where a number stands, only while that process lives.
+/// Event of the store or the process. A number restricts the event to the process with that number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StoreEvent {
     Committed(u64),
@@ -61,7 +61,7 @@ impl World {
         life == self.life && !self.is_down
     }
 
-    /// The first process finds an empty store.
+    /// Starts the first process with an empty store.
     pub(crate) fn begin(&mut self) -> Result<(), Violation> {
         if !self.has_store() {
             return Ok(());
@@ -96,7 +96,7 @@ impl World {
         Ok(())
     }
 
-    /// What the server wants kept goes to the store.
+    /// Sends the server's records to the store.
     pub(crate) fn keep(&mut self, mut records: Vec<PendingRecord>) {
         if self.bug == Some(Bug::RepliesEarly) {
             for kept in &mut records {
@@ -167,7 +167,7 @@ impl World {
     }
 
     fn checkpoint(&mut self) -> Result<(), Violation> {
-        // What is being read is not yet all that there is to be known of.
+        // While records are being read, the state is incomplete.
         if self.is_down || !self.has_store() || !self.invariants.is_complete() {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl World {
         Ok(())
     }
 
-    /// The process is no more, and nobody hears of it but who had a connection.
+    /// Ends the process. Only phones with a connection are notified.
     fn end(&mut self, end: ProcessEnd) {
         self.is_down = true;
         self.unread.clear();
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Another process takes its place.
+    /// Starts the next process.
     fn restart(&mut self) -> Result<(), Violation> {
         self.lose_connections();
         self.is_down = false;
@@ -235,10 +235,10 @@ impl World {
         self.server = Mutant::new(server, self.scenario.server, self.bug);
     }
 
-    /// Reads one record of before, or says that there are no more.
+    /// Reads one record of an earlier process, or reports that all are read.
     fn read(&mut self) -> Result<(), Violation> {
         let Some(record) = self.unread.pop_front() else {
-            // What was taken away meanwhile does not come back by a record of before.
+            // Records of an earlier process must not restore what was removed meanwhile.
             for record in core::mem::take(&mut self.taken) {
                 self.step(&Step::Restored { at: self.now, record })?;
             }

@@ -1,5 +1,6 @@
-//! Planted bugs: a wrapper around the server that perverts what goes in or comes out, so that the rules can be seen to
-//! notice. The production core has no switch for this.
+//! Planted bugs: a wrapper around the server that mutates its inputs or outputs, to prove that the rules detect it.
+//!
+//! The production core has no switch for this.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -14,94 +15,94 @@ use strowger_shard::{Action, Snapshot};
 
 use crate::server::{DnsQuery, PendingRecord, SentMessage, Server, Step};
 
-/// A planted bug.
+/// Planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The ACK to a failure goes on downstream.
+    /// Forwards the ACK to a failure downstream.
     ForwardsFailureAck,
-    /// The ACK to a success goes nowhere.
+    /// Drops the ACK to a success.
     SwallowsSuccessAck,
-    /// Responses of the server's own have no To tag.
+    /// Removes the To tag from the server's own responses.
     DropsToTag,
-    /// A failure is followed by another.
+    /// Sends a second failure after the first.
     SecondFinal,
-    /// A 2xx that comes again is dropped.
+    /// Drops a retransmitted 2xx.
     DropsRepeatedSuccess,
-    /// Of a fork's 2xx only the first goes up.
+    /// Forwards only the first 2xx of a fork.
     DropsSecondSuccess,
-    /// A request that comes again goes on again, in another branch.
+    /// Forwards a retransmitted request again, in another branch.
     ForwardsAgain,
-    /// A byte of the body is changed.
+    /// Changes a byte of the body.
     EditsBody,
-    /// Header lines that nobody knows change places.
+    /// Swaps unknown header fields.
     ReordersHeaders,
-    /// No CANCEL goes out.
+    /// Drops CANCEL requests.
     ForgetsCancel,
-    /// Timers are not served.
+    /// Does not serve timers.
     NeverTimesOut,
-    /// Timers that are due are left as they are.
+    /// Does not serve timers that are due.
     IgnoresTimeouts,
-    /// Timers are served for a minute only.
+    /// Stops serving timers after a minute.
     StopsTimingOut,
-    /// A MESSAGE is answered 408.
+    /// Answers a MESSAGE with 408.
     Answers408,
-    /// Bindings stay longer than they should.
+    /// Keeps bindings after their expiry.
     KeepsExpired,
-    /// A REGISTER with a lower CSeq counts.
+    /// Accepts a REGISTER with a lower CSeq.
     AcceptsLowerCSeq,
-    /// Max-Forwards stays as it is.
+    /// Does not decrement Max-Forwards.
     KeepsMaxForwards,
-    /// Our Via stays in a response.
+    /// Does not remove the server's Via from a response.
     KeepsVia,
-    /// A request that comes again is not answered again.
+    /// Does not repeat the response to a retransmitted request.
     ForgetsReplay,
-    /// Responses go to the sent-by where `rport` was asked for.
+    /// Sends responses to the sent-by in spite of `rport`.
     IgnoresRport,
-    /// The contacts of a lower preference are called while the others still ring.
+    /// Calls contacts of lower preference while the others still ring.
     HurriesSteps,
-    /// The contacts of a lower preference are called when the others have rung for long.
+    /// Calls contacts of lower preference too late.
     DelaysSteps,
-    /// A target that comes to life after it was left is not cancelled.
+    /// Does not cancel a target that responds after the server has moved on.
     LeavesBothRinging,
-    /// Bindings stay when their connection is closed.
+    /// Keeps bindings whose connection is closed.
     KeepsClosed,
-    /// Only the first target of a route is tried.
+    /// Tries only the first target of a route.
     TriesOneTarget,
-    /// A silent target is waited for.
+    /// Waits for a silent target.
     WaitsForSilent,
-    /// A target that failed is tried first the next time.
+    /// Tries a failed target first the next time.
     ForgetsOutages,
-    /// A response goes to its peer by any connection.
+    /// Sends a response to its peer on any connection.
     AnswersAtAddress,
-    /// What is sent on a stream is sent again.
+    /// Retransmits on streams.
     RepeatsOnStreams,
-    /// Nobody hears that a connection could not be opened.
+    /// Ignores connections that could not be opened.
     IgnoresUnconnected,
-    /// A request that was cancelled while its name was looked up is sent all the same.
+    /// Sends a request that was cancelled during its DNS lookup.
     SendsCancelled,
-    /// The journal is not synced.
+    /// Does not sync the journal.
     SkipsSync,
-    /// A REGISTER is answered before what it changes is in the journal.
+    /// Answers a REGISTER before its record is in the journal.
     RepliesEarly,
-    /// What power left of a group counts, whatever its sums say.
+    /// Accepts a torn group in spite of its checksums.
     AcceptsTornTail,
-    /// That an address has no bindings any more is not written into the journal.
+    /// Does not write the removal of an address's last binding to the journal.
     ForgetsRemovals,
-    /// A refresh in the checkpoint takes the address's other bindings away.
+    /// Drops the address's other bindings when a checkpoint merges a refresh.
     DropsOthers,
-    /// What is on its way to the store is visible already.
+    /// Shows bindings before they are stored.
     ShowsStaged,
-    /// What has expired while nobody was there is restored.
+    /// Restores bindings that expired while the server was down.
     RestoresExpired,
-    /// The store's time is the wall clock's.
+    /// Uses the wall clock as store time.
     TrustsWallClock,
-    /// A sync that has failed counts.
+    /// Ignores the failure of a sync.
     TrustsFailedSync,
-    /// Segments are removed before the checkpoint that has them is durable.
+    /// Removes segments before the checkpoint that contains them is durable.
     RemovesSegmentsEarly,
 }
 
-/// The configuration as a server with `bug` understands it.
+/// Returns the configuration as a server with `bug` sees it.
 #[must_use]
 pub fn configured(snapshot: &Arc<Snapshot>, bug: Option<Bug>) -> Arc<Snapshot> {
     let mut configured = Snapshot::clone(snapshot);
@@ -127,33 +128,34 @@ pub fn configured(snapshot: &Arc<Snapshot>, bug: Option<Bug>) -> Arc<Snapshot> {
     Arc::new(configured)
 }
 
-/// Which store time a process with `bug` takes it to be: with one expiries that are long past seem to be yet to come.
+/// Returns the store time as a process with `bug` sees it. With one bug, expiries long past appear to be in the
+/// future.
 #[must_use]
 pub fn believed(store_ns: u64, bug: Option<Bug>) -> u64 {
     let late = if bug == Some(Bug::RestoresExpired) { 7_200_000_000_000 } else { 0 };
     store_ns.saturating_sub(late)
 }
 
-/// A server, perhaps with a bug.
+/// Server with an optional bug.
 #[derive(Debug)]
 pub struct Mutant {
     server: Server,
     address: SocketAddr,
     bug: Option<Bug>,
-    /// What came, and what went, before.
+    /// Messages received and sent so far.
     seen: BTreeSet<Vec<u8>>,
-    /// What was forwarded, by the branch above ours.
+    /// Forwarded requests, by the branch of the upstream Via.
     forwarded: BTreeMap<Vec<u8>, SentMessage>,
 }
 
 impl Mutant {
-    /// The server at `address`, with `bug` where there is one.
+    /// Wraps the server at `address`, with an optional bug.
     #[must_use]
     pub fn new(server: Server, address: SocketAddr, bug: Option<Bug>) -> Self {
         Self { server, address, bug, seen: BTreeSet::new(), forwarded: BTreeMap::new() }
     }
 
-    /// Does one step.
+    /// Handles one step.
     pub fn handle(&mut self, step: &Step) -> Vec<SentMessage> {
         let Some(bug) = self.bug else { return self.server.handle(step) };
         let Step::Message { at, flow, bytes } = step else {
@@ -180,12 +182,12 @@ impl Mutant {
         sent
     }
 
-    /// See [`Server::take_questions`].
+    /// Takes the DNS queries of the last step; see [`Server::take_queries`].
     pub fn take_queries(&mut self) -> Vec<DnsQuery> {
         self.server.take_queries()
     }
 
-    /// See [`Server::take_records`].
+    /// Takes the records of the last step; see [`Server::take_records`].
     pub fn take_records(&mut self, now: Timestamp) -> Vec<PendingRecord> {
         let records = self.server.take_records();
         if self.bug == Some(Bug::ShowsStaged) {
@@ -197,7 +199,7 @@ impl Mutant {
         records
     }
 
-    /// See [`Server::next_timeout`].
+    /// Returns the next timeout; see [`Server::next_timeout`].
     #[must_use]
     pub fn next_timeout(&self) -> Option<(Timestamp, usize)> {
         let next = self.server.next_timeout();
@@ -208,13 +210,13 @@ impl Mutant {
         }
     }
 
-    /// The server itself.
+    /// Returns the wrapped server.
     #[must_use]
     pub const fn inner(&self) -> &Server {
         &self.server
     }
 
-    /// What is sent in the place of all that the server would do: the answers to a CANCEL, and to its INVITE that waits.
+    /// Returns the messages to send instead of the server's own: the responses to a CANCEL and to its pending INVITE.
     fn instead(&self, bug: Bug, flow: &Flow, bytes: &[u8]) -> Option<Vec<SentMessage>> {
         let cancel = Message::parse(bytes).ok()?;
         let branch = cancel.via().branch?;
@@ -233,7 +235,7 @@ impl Mutant {
         Some(vec![answer(&cancel, Status::OK), answer(&invite, Status::REQUEST_TERMINATED)])
     }
 
-    /// What is done to one message that leaves.
+    /// Mutates one outgoing message.
     fn mutate(&mut self, bug: Bug, mut sent: SentMessage) -> Option<SentMessage> {
         let bytes = sent.bytes.clone();
         let Ok(message) = Message::parse(&bytes) else { return Some(sent) };
@@ -279,7 +281,7 @@ impl Mutant {
         Some(sent)
     }
 
-    /// Whether a CANCEL is for a branch after which there was another.
+    /// Returns whether a CANCEL is for a branch that was followed by another.
     fn was_left(&self, cancel: &Message<'_>) -> bool {
         let branch = cancel.via().branch.unwrap_or(&[]);
         let latest = |sent: &SentMessage| {
@@ -289,7 +291,7 @@ impl Mutant {
         !self.forwarded.values().any(latest)
     }
 
-    /// What is done besides in answer to a message.
+    /// Mutates what the server sends in reaction to a message.
     fn mutate_output(&self, bug: Bug, from: Flow, message: &Message<'_>, repeated: bool, sent: &mut Vec<SentMessage>) {
         let is_request = message.status().is_none();
         match bug {
@@ -322,7 +324,7 @@ impl Mutant {
     }
 }
 
-/// What the server does not hear of.
+/// Returns whether the server does not see a step.
 const fn is_ignored(bug: Bug, step: &Step) -> bool {
     matches!(
         (bug, step),
@@ -332,7 +334,7 @@ const fn is_ignored(bug: Bug, step: &Step) -> bool {
     )
 }
 
-/// What is done to a message that comes in.
+/// Mutates an incoming message.
 fn mutate_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
     match bug {
         Bug::AcceptsLowerCSeq => replaced(bytes, b"CSeq: 1 REG", b"CSeq: 9000 REG"),
@@ -341,7 +343,7 @@ fn mutate_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `bytes` with the first `from` replaced.
+/// Returns `bytes` with the first occurrence of `from` replaced.
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     match bytes.windows(from.len()).position(|window| window == from) {
         Some(at) => [&bytes[..at], to, &bytes[at + from.len()..]].concat(),
@@ -349,7 +351,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `bytes` with a Via of the server on top.
+/// Returns `bytes` with a Via of the server on top.
 fn with_via(bytes: &[u8], address: SocketAddr) -> Vec<u8> {
     let via = format!("\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bKplanted\r\n");
     replaced(bytes, b"\r\n", via.as_bytes())

@@ -1,4 +1,4 @@
-//! Scenarios: who is there, what they do, and how bad the network is; all of it from one seed.
+//! Scenarios: phones, their actions and the faults of network, DNS and store, all derived from one seed.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,14 +21,14 @@ use crate::streams::ConnectionFaults;
 
 /// The domain of every scenario.
 pub const DOMAIN: &str = "example.com";
-/// The domain that a static route leads to.
+/// Domain of a static route.
 const GATEWAY_DOMAIN: &str = "gateway.example.net";
 const USERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 
-/// One world to be run.
+/// Configuration of one world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The shards of the server.
+    /// Number of shards of the server.
     pub shards: u16,
     /// The server's address.
     pub server: SocketAddr,
@@ -38,39 +38,39 @@ pub struct Scenario {
     pub phones: Vec<Phone>,
     /// The network.
     pub network_conditions: NetworkConditions,
-    /// Connections.
+    /// Connection faults.
     pub connection_faults: ConnectionFaults,
     /// The DNS.
     pub zone: Zone,
-    /// Whether the server hears of datagrams to addresses that nobody has.
+    /// Whether the server learns that datagrams to unassigned addresses are refused.
     pub tells_unreachable: bool,
-    /// What befalls the store and the process.
+    /// Faults of store and process.
     pub faults: FaultPlan,
 }
 
-/// What befalls the store and the process, and when.
+/// Faults of store and process, each with its time.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
-    /// The process ends.
+    /// Ends of the process.
     pub ends: Vec<(Duration, ProcessEnd)>,
     /// Checkpoints.
     pub checkpoints: Vec<Duration>,
-    /// The disk fails, and is well after so long.
+    /// Disk failures, each with its duration.
     pub faults: Vec<(Duration, DiskFailure, Duration)>,
-    /// The operator takes a user's bindings away.
+    /// Users whose bindings the operator removes.
     pub forgotten: Vec<(Duration, Vec<u8>)>,
-    /// Somebody sets the wall clock, in milliseconds.
+    /// Steps of the wall clock, in ms.
     pub wall_jumps: Vec<(Duration, i64)>,
-    /// Commits that take seconds, of a thousand.
+    /// Share of commits that take seconds, in ‰.
     pub slow_per_mille: u64,
-    /// Commits in the midst of which the process ends, of a thousand; a few at most.
+    /// Share of commits during which the process ends, in ‰; at most a few per run.
     pub fatal_per_mille: u64,
-    /// How long reading the records of before takes at most, in milliseconds.
+    /// Longest time to load the records of the previous process, in ms.
     pub reading_max_ms: u64,
 }
 
 impl Scenario {
-    /// A random mix.
+    /// Creates a random scenario.
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -83,7 +83,7 @@ impl Scenario {
             prefers_per_mille: *rng.pick(&[0, 600, 900]),
         };
         let mut phones: Vec<_> = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number, mix)).collect();
-        // Who speaks by datagrams and who by streams meet at the server only.
+        // Phones on datagrams and phones on streams can reach each other only through the server.
         snapshot.proxy.record_route |= phones.iter().any(|phone| phone.transport == Transport::Tcp);
         phones.extend(gateways(&mut rng));
         let (weather, tells_unreachable) = (weather(&mut rng), rng.chance(500));
@@ -102,7 +102,8 @@ impl Scenario {
         }
     }
 
-    /// A random mix with a store, where phones register more often, the process ends now and then, and the disk fails.
+    /// Creates a random scenario with a store: phones register more often, the process ends at times, and the disk
+    /// fails.
     #[must_use]
     pub fn durable(seed: u64) -> Self {
         let (mut scenario, mut rng) = (Self::random(seed), Rng::new(seed ^ 0x00D0_12AB_1E00));
@@ -125,20 +126,20 @@ impl Scenario {
         scenario
     }
 
-    /// The world of `seed`: one in four is without a store.
+    /// Creates the scenario of `seed`; one in four has no store.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         if seed.is_multiple_of(4) { Self::random(seed) } else { Self::durable(seed) }
     }
 }
 
-/// What kinds of phones there are.
+/// Mix of phones.
 #[derive(Clone, Copy)]
 struct Mix {
-    /// Users who have phones; the fewer, the more phones has each.
+    /// Number of users with phones; the fewer users, the more phones each.
     users: usize,
     streams_per_mille: u64,
-    /// Phones that register with a preference.
+    /// Share of phones that register with a q value, in ‰.
     prefers_per_mille: u64,
 }
 
@@ -169,7 +170,7 @@ fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     snapshot
 }
 
-/// A route to two gateways, one of them, or a name, which may be followed by one.
+/// Returns a route to two gateways, to one of them, or to a name that one may follow.
 fn route(rng: &mut Rng) -> Route {
     let at = |number, priority| {
         let address = gateway_address(number);
@@ -197,7 +198,7 @@ fn gateway_address(number: u8) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, 9 + number], 5060))
 }
 
-/// What the static route leads to: they take calls and register nowhere.
+/// Returns the targets of the static route: they accept calls and do not register.
 fn gateways(rng: &mut Rng) -> [Phone; 3] {
     [0, 1, 2].map(|number| {
         let answering = match rng.between(0, 9) {
@@ -268,7 +269,7 @@ fn phone(rng: &mut Rng, number: u64, mix: Mix) -> Phone {
     let user = USERS[usize::try_from(number).unwrap_or(0) % mix.users];
     let octet = u8::try_from(number + 10).unwrap_or(u8::MAX);
     let address = SocketAddr::from(([198, 51, 100, octet], 5060));
-    // Behind a translation the phone knows only its private address.
+    // Behind a NAT the phone knows only its private address.
     let own_address = if rng.chance(200) { SocketAddr::from(([10, 0, 0, octet], 5060)) } else { address };
     Phone {
         user: user.to_owned(),
@@ -328,7 +329,7 @@ fn action(rng: &mut Rng, user: &str) -> Action {
     }
 }
 
-/// One more registration of a phone, which may have another contact.
+/// Returns one more registration of a phone, possibly with another contact.
 fn registration(rng: &mut Rng, may_have_two: bool) -> Action {
     match rng.between(0, 11) {
         0 => Action::Register { expires_s: 0 },

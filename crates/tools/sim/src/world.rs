@@ -1,4 +1,4 @@
-//! One world: a server, its phones and the network between them, on one virtual clock.
+//! A world: a server, its phones and the network between them, on one virtual clock.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -21,44 +21,44 @@ use crate::server::{DnsQuery, SentMessage, Server, Step};
 use crate::store::{Store, StoreStats};
 use crate::streams::Streams;
 
-/// Long after everything that a script does has ended and every binding has expired.
+/// End of a run, long after all scripts have ended and all bindings have expired.
 const END: Timestamp = Timestamp::from_millis(3 * 3600 * 1000);
-/// More steps than any scenario takes; past it something goes in circles.
+/// Limit of steps, above that of any scenario; a run that reaches it is in a loop.
 const MAX_STEPS: u64 = 200_000;
 
-/// How a world is run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Keep a ladder of all messages.
+    /// Whether to record a trace of all messages.
     pub ladder: bool,
-    /// Keep every step with what the server sent.
+    /// Whether to record every step with the messages that the server sent.
     pub recording: bool,
-    /// Plant this bug.
+    /// Bug to plant.
     pub bug: Option<Bug>,
 }
 
-/// What came of a world.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The first rule that was broken.
+    /// First violated rule.
     pub violation: Option<Violation>,
-    /// Steps of the server.
+    /// Number of steps of the server.
     pub steps: u64,
-    /// What the phones achieved together.
+    /// Results of all phones together.
     pub tally: Tally,
-    /// What the rules for forks and connections had to look at.
+    /// Coverage of the rules for forks and connections.
     pub coverage: RuleCoverage,
-    /// What the store did.
+    /// Statistics of the store.
     pub store_stats: StoreStats,
-    /// Processes that ended.
+    /// Number of processes that ended.
     pub ends: u64,
-    /// The messages, where they were wanted.
+    /// Trace of the messages, if requested.
     pub ladder: String,
-    /// Every step and what the server sent, where it was wanted.
+    /// Every step with the messages that the server sent, if requested.
     pub recording: Vec<(Step, Vec<SentMessage>)>,
 }
 
-/// A world at work.
+/// State of a running world.
 #[derive(Debug)]
 pub struct World {
     pub(crate) now: Timestamp,
@@ -69,7 +69,7 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) streams: Streams,
     dns: Dns,
-    /// What happens besides messages and timers, in its order.
+    /// Events other than messages and timers, by time and sequence.
     events: BTreeMap<(Timestamp, u64), Event>,
     serial: u64,
     pub(crate) invariants: Invariants,
@@ -81,20 +81,20 @@ pub struct World {
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
     pub(crate) store: Store,
-    /// Nobody is there between two processes.
+    /// Whether the server is down, between two processes.
     pub(crate) is_down: bool,
-    /// Which process of the server is, or was the last.
+    /// Number of the current process, or of the last one.
     pub(crate) life: u64,
-    /// Records of before that are still to be read.
+    /// Records of earlier processes that are still to be read.
     pub(crate) unread: VecDeque<Vec<u8>>,
-    /// What was taken away while they are read.
+    /// Records removed while others are being read.
     pub(crate) taken: Vec<Vec<u8>>,
-    /// What the rules saw of the processes that have ended.
+    /// Rule coverage of the processes that have ended.
     pub(crate) witnessed: RuleCoverage,
 }
 
 impl World {
-    /// Runs `scenario` to its end, or to the first rule that is broken. A panic of the core is a broken rule too.
+    /// Runs `scenario` to its end or to the first violated rule. A panic of the core is a violation as well.
     #[must_use]
     pub fn run(scenario: &Scenario, seed: u64, options: Options) -> Outcome {
         let mut world = Self::new(scenario, seed, options);
@@ -179,7 +179,7 @@ impl World {
                 let detail = format!("still busy after {} steps", self.steps);
                 return Err(Violation { at: self.now, rule: Rule::Quiescence, detail });
             }
-            // A deadline that passed while nothing was done about it is due now.
+            // A deadline that has passed is due now.
             self.now = self.now.max(at);
             match next {
                 EventSource::Network => self.deliver()?,
@@ -206,7 +206,7 @@ impl World {
 
     fn deliver(&mut self) -> Result<(), Violation> {
         let Some(packet) = self.network.deliver() else { return Ok(()) };
-        // What was on its way when the connection was cut is lost.
+        // Messages in transit on a closed connection are lost.
         if packet.connection.is_some_and(|connection| self.streams.open(connection).is_none()) {
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// What happens besides messages and timers.
+    /// Handles the next event other than messages and timers.
     fn on_event(&mut self) -> Result<(), Violation> {
         match self.events.pop_first().map(|(_, news)| news) {
             Some(Event::Server(life, step)) => {
@@ -288,7 +288,7 @@ impl World {
         self.events.insert((at, self.serial), news);
     }
 
-    /// Puts what the server sends on its way.
+    /// Transmits a message that the server sent.
     fn transmit(&mut self, sent: &SentMessage) {
         if !sent.flow.transport.is_reliable() {
             self.network.send(self.now, self.address, sent.flow.peer, &sent.bytes);
@@ -339,7 +339,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes what an agent sends.
+    /// Collects and transmits what an agent sends.
     fn collect(&mut self, number: usize) {
         let from = self.agents[number].address();
         while let Some((flow, bytes)) = self.agents[number].poll_transmit() {
@@ -355,7 +355,7 @@ impl World {
         }
     }
 
-    /// The connection that an agent sends on: that of the flow, else one that it has, else a new one.
+    /// Returns the connection for an agent's message: that of the flow, otherwise an open one, otherwise a new one.
     fn connection_of(&mut self, number: usize, flow: &Flow) -> ConnId {
         let open = flow.connection.filter(|connection| self.streams.open(*connection).is_some());
         if let Some(connection) = open.or_else(|| self.streams.of_agent(number)) {
@@ -369,26 +369,26 @@ impl World {
     }
 }
 
-/// The listeners of every scenario.
+/// Listeners of every scenario.
 const DATAGRAMS: ListenerId = ListenerId(0);
 const STREAMS: ListenerId = ListenerId(1);
 
-/// Something that happens besides messages and timers.
+/// Event other than a message or a timer.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
-    /// A process of the server hears of something.
+    /// Input for the process with this number.
     Server(u64, Step),
-    /// The store, or whoever troubles it.
+    /// Event of the store or the process.
     Store(StoreEvent),
-    /// A user may not be called any more.
+    /// Removal of a user.
     Forgotten(Vec<u8>),
-    /// A connection is cut, and the server knows at once.
+    /// Closing of a connection; the server is notified at once.
     Cut(ConnId),
-    /// An agent hears that its connection was cut.
+    /// Notification of an agent that its connection was closed.
     Lost(usize, ConnId),
 }
 
-/// What happens next; in this order where several are due at one time.
+/// Source of the next event, in the order of precedence at equal times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum EventSource {
     Network,
@@ -398,7 +398,7 @@ enum EventSource {
 }
 
 impl Tally {
-    /// Adds another's.
+    /// Adds another tally.
     pub const fn add(&mut self, other: &Self) {
         self.registered += other.registered;
         self.answered += other.answered;
@@ -408,13 +408,13 @@ impl Tally {
     }
 }
 
-/// The seed of the server's keys and maps in the world of `seed`.
+/// Returns the seed of the server's keys and maps in the world of `seed`.
 #[must_use]
 pub const fn server_seed(seed: u64) -> u64 {
     seed.rotate_left(32) ^ 0x0123_4567_89AB_CDEF
 }
 
-/// A moment as ladders and violations show it.
+/// Formats a time for traces and violations.
 #[must_use]
 pub fn seconds(at: Timestamp) -> String {
     let since: Duration = at - Timestamp::ZERO;

@@ -1,11 +1,11 @@
-//! Each planted bug is noticed, by the rule that it breaks.
+//! Each planted bug is detected by the rule that it violates.
 
 use strowger_sim::invariants::Rule;
 use strowger_sim::mutant::Bug;
 use strowger_sim::scenario::Scenario;
 use strowger_sim::world::{Options, World};
 
-/// Within so many seeds a bug must show.
+/// Number of seeds within which a bug must be detected.
 const SEEDS: u64 = 150;
 
 fn assert_caught(scenario: fn(u64) -> Scenario, bug: Bug, rules: &[Rule]) {

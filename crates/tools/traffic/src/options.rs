@@ -92,9 +92,9 @@ pub struct Options {
     pub sockets: usize,
     /// Threads.
     pub threads: usize,
-    /// Whether they wait awake while it is measured: see [`Phase::is_awake`].
+    /// Whether they wait awake while it is measured: see [`Phase::is_busy_polling`].
     pub is_busy_polling: bool,
-    /// Whether messages that leave at once are joined: see [`Plan::joins`].
+    /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
     pub has_segmentation: bool,
     /// How connections are used.
     pub connection_lifetime: ConnectionLifetime,
@@ -440,7 +440,7 @@ fn warnings(scenario: &Scenario) -> Vec<(String, String)> {
     scenario.warnings.iter().map(|note| (WARNING.to_owned(), note.to_string())).collect()
 }
 
-/// What [`About::declared`] calls a warning.
+/// What [`RunDescription::declared`] calls a warning.
 pub const WARNING: &str = "warning";
 
 /// Who calls and who is called.
@@ -472,9 +472,9 @@ pub struct AnswerOptions {
     pub time: Option<Duration>,
     /// Threads.
     pub threads: usize,
-    /// Whether they wait awake: see [`Phase::is_awake`].
+    /// Whether they wait awake: see [`Phase::is_busy_polling`].
     pub is_busy_polling: bool,
-    /// Whether messages that leave at once are joined: see [`Plan::joins`].
+    /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
     pub has_segmentation: bool,
     /// Whether messages are repeated.
     pub retransmits: bool,

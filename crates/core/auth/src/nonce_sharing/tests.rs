@@ -1,4 +1,4 @@
-//! Members that tell each other which nonces were used.
+//! Members that report used nonces to each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::*;
 
 const AGE: Duration = Duration::from_secs(300);
 const KEY: [u8; 16] = [7; 16];
-/// Within a window of issue that all members' clocks share.
+/// A time within a window of issue that is common to all members' clocks.
 const T0: u64 = 8_192 * 1_000 + 100;
 
 struct Member {
@@ -25,7 +25,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 impl Member {
-    /// The clocks of members stand apart, and their processes began at different times.
+    /// Creates a member; clocks and start times differ between members.
     fn new(member: u16) -> Self {
         Self::begun(member, 1_700_000_000_000 + u64::from(member) * 977)
     }
@@ -39,7 +39,7 @@ impl Member {
         self.windows.issue(at(ms), request).to_text(&ring(), self.windows.seed()).to_vec()
     }
 
-    /// As the authenticator does it.
+    /// Verifies as the authenticator does.
     fn accepts(&self, ms: u64, nonce: &[u8], nc: Option<u32>) -> bool {
         let (now, windows) = (at(ms), &self.windows);
         let Some(id) = NonceId::from_text(nonce, &ring(), windows.seed()) else {
@@ -54,7 +54,7 @@ impl Member {
     }
 }
 
-/// All that members have to say comes to all others, who confirm it.
+/// Delivers all messages of the members to all others and confirms them.
 fn exchange(members: &[Member], ms: u64) {
     let mut is_quiet = false;
     while !core::mem::replace(&mut is_quiet, true) {
@@ -104,7 +104,7 @@ fn nobody_accepts_what_it_cannot_know() {
     let silent = |ms| members[0].nonce(ms, ms);
     assert!(members[1].accepts(1_900, &silent(1_900), Some(1)));
     assert!(!members[1].accepts(2_000, &silent(2_000), Some(1)), "the issuer has not been heard");
-    // It is heard again, but does not confirm.
+    // Its messages arrive again, but it does not confirm.
     let message = members[0].windows.poll_uses(at(2_100)).expect("it is time");
     members[1].windows.handle_uses(at(2_100), &message);
     assert!(!members[1].accepts(2_200, &silent(2_200), Some(1)), "it has not confirmed");
@@ -136,7 +136,7 @@ fn who_is_challenged_after_something_was_missed_is_not_challenged_again() {
     assert!(members[1].accepts(5, &new, Some(1)), "in the same window of issue");
     exchange(&members, 6);
     assert!(members[2].accepts(7, &new, Some(2)) && !members[2].accepts(7, &new, Some(1)));
-    // Who joins now has not heard of its first use.
+    // A member that joins here has not learned of the first use.
     let joined = Member::new(4);
     let message = members[1].windows.poll_uses(at(600)).expect("it is time");
     joined.windows.handle_uses(at(600), &message);
@@ -188,17 +188,17 @@ proptest! {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A request with the nonce of one comes to another.
+    /// A request with the nonce of one member arrives at another.
     Answer {
         to: usize,
         issuer: usize,
         request: u64,
         nc: u32,
-        /// It is the first nonce that the request got, and not the one that it would get now.
+        /// The request uses the first nonce that it got instead of a new one.
         is_old: bool,
     },
     Exchange,
-    /// What one says gets to one of the others only, or to none.
+    /// A message reaches only one other member, or none.
     Lose {
         from: usize,
         to: Option<usize>,
@@ -223,11 +223,11 @@ proptest! {
         let mut told = BTreeSet::new();
         let mut fresh = BTreeSet::new();
         for (at_step, step) in (1u64..).zip(&steps) {
-            // Each exchange says something: what is missing is then noticed.
+            // Every member sends something in each exchange, so gaps are noticed.
             let ms = at_step * 600;
             match *step {
                 Step::Answer { to, issuer, request, nc, is_old } => {
-                    // All of one window, so that a request gets the same nonce again where nothing was missed.
+                    // All within one window, so that without losses a request gets the same nonce again.
                     let new = members[issuer].nonce(1, request);
                     let old = first.entry((issuer, request)).or_insert_with(|| new.clone()).clone();
                     let nonce = if is_old { old } else { new };

@@ -1,4 +1,4 @@
-//! Who is chosen and who is not: down, drained, disabled, full, avoided, just back.
+//! Eligibility: down, drained, disabled, full, avoided and recovered members.
 
 use core::time::Duration;
 
@@ -55,7 +55,7 @@ fn who_answers_no_probe_is_a_last_resort_where_the_set_says_so() {
         ask(2, false);
         ask(2, false);
         assert_eq!(order(&set, &pick("a")).len(), 3, "{policy}: they may only be busy");
-        // Requests have found that one gone, too.
+        // Requests have found it gone as well.
         let gone = avoid(|member| member == 1);
         let found = order(&set, &SelectionInput { advice: &gone, ..pick("a") });
         assert!(found.len() == 2 && !found.contains(&1), "{policy}: {found:?}");
@@ -99,7 +99,7 @@ fn a_full_one_gets_no_new_calls_but_all_else() {
     }
 }
 
-/// By a remainder the others' keys would move each time that a call begins or ends.
+/// With modulo hashing, the keys of others would move each time a call begins or ends.
 #[test]
 fn a_full_one_keeps_its_place() {
     for policy in [Policy::Hash, Policy::Fnv, Policy::Sha1, Policy::Bernstein, Policy::Openser, Policy::Range] {
@@ -154,7 +154,7 @@ fn who_wants_to_be_left_alone_is_no_last_resort() {
     }
 }
 
-/// The part of all first choices that member 0 gets, `elapsed` after it has come back.
+/// Returns member 0's share of all first choices, `elapsed` after it has come back.
 fn part(policy: Policy, candidates: Candidates, elapsed: Duration) -> f64 {
     let slow_start = Duration::from_secs(30);
     let set = Set::new(SetConfig { slow_start, candidates, ..config(policy) }, members(4)).expect("valid");
@@ -176,7 +176,7 @@ fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
         assert!((0.23..0.27).contains(&whole), "{policy}: {whole}");
         for (seconds, share) in [(0, 0.1), (10, 0.4), (20, 0.7)] {
             let part = part(policy, candidates, Duration::from_secs(seconds));
-            // In a round that it is left out of the others' turns come sooner.
+            // In a round that it is left out of, the others' turns come sooner.
             let at_least = 0.21 * share;
             let at_most = 1.08 * share / (3.0 + share);
             assert!((at_least..at_most).contains(&part), "{policy} after {seconds} s: {part}");
@@ -184,7 +184,7 @@ fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
     }
 }
 
-/// By load one that has nothing to do would get everything.
+/// A load policy alone would give an idle member everything.
 #[test]
 fn who_comes_back_empty_is_not_flooded() {
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
@@ -203,8 +203,8 @@ fn who_comes_back_empty_is_not_flooded() {
     }
 }
 
-/// Who is one of two has nothing to do, so by load alone each of its calls would be its own; and all those that are others', where
-/// these have far more to do.
+/// An idle member of two candidates would get all of its own calls by load alone, and also those of others that have
+/// far more load.
 #[test]
 fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
     let policies = [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork];
@@ -239,7 +239,7 @@ fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
     }
 }
 
-/// All but one of ten were restarted: none of them gets more than its share of what all may take.
+/// All but one of ten were restarted: none of them gets more than its share of the total.
 #[test]
 fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
     for is_busy in [false, true] {
@@ -262,14 +262,14 @@ fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
     }
 }
 
-/// All but one of ten were restarted: what they do not take yet is the tenth's, but no more than that.
+/// All but one of ten were restarted: the tenth gets what they do not take yet, and no more.
 #[test]
 fn several_that_come_back_share_with_the_others_by_what_they_may_take() {
     let policies = Policy::ALL.into_iter().filter(|policy| policy.is_by_load());
     for (policy, is_busy) in policies.flat_map(|policy| [(policy, false), (policy, true)]) {
         let slow_start = Duration::from_secs(30);
         let mut all = members(10);
-        // Some weigh more.
+        // Some have a higher weight.
         all[1].weight = 2;
         all[9].weight = 2;
         let set = Set::new(SetConfig { slow_start, ..config(policy) }, all).expect("valid");

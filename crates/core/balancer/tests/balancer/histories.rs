@@ -1,4 +1,5 @@
-//! Random histories of a balancer: whatever happens, counts are the number of what exists, and nobody is chosen who may not be.
+//! Random histories of a balancer: whatever happens, counts equal the existing guards, and no ineligible member is
+//! selected.
 
 use std::sync::Arc;
 
@@ -11,18 +12,18 @@ use strowger_foundation::Timestamp;
 
 use crate::common::Random;
 
-/// Each is some two dozen events long.
+/// Number of histories; each has some two dozen events.
 const HISTORIES: u64 = 1_000_000;
 const SHARDS: usize = 3;
 
-/// What a shard has in progress, with the target's number beside each, and what it weighs.
+/// A shard's work in progress, each with its target's index and its weight.
 #[derive(Default)]
 struct Shard {
     transactions: Vec<(usize, u64, RequestGuard)>,
     calls: Vec<(usize, CallGuard)>,
 }
 
-/// A balancer, and what is known of it from its events alone.
+/// A balancer, and its expected state derived from events alone.
 struct World {
     random: Random,
     now: Timestamp,
@@ -31,7 +32,7 @@ struct World {
     set: Set,
     shards: [Shard; SHARDS],
     avoided: u32,
-    /// Those of them that want to be left alone.
+    /// Bits of the targets that have asked for a pause.
     held: u32,
     order: MemberOrder,
 }
@@ -58,7 +59,7 @@ impl World {
             5..=8 => self.response(),
             9 => self.end_a_call(),
             10 => self.shards[self.random.below(SHARDS)] = Shard::default(),
-            // The configuration is replaced; the targets are found again.
+            // The configuration is replaced; the same targets are found again.
             11 => self.set = build(&mut self.random, &self.registry, &self.targets),
             12 if self.random.one_in(2) => self.targets[target].drain(),
             12 => self.targets[target].undrain(self.now),
@@ -75,7 +76,7 @@ impl World {
         }
     }
 
-    /// A new call: as the order says, or nowhere.
+    /// A new call: to the selected target, or refused.
     fn invite(&mut self) {
         let call_id = self.random.number().to_ne_bytes();
         let begins_call = !self.random.one_in(4);
@@ -111,7 +112,7 @@ impl World {
         self.shards[shard].transactions.push((at, weight, work));
     }
 
-    /// A request of a call that exists goes to its target, whatever state that is in.
+    /// A request of an existing call goes to its target, whatever the target's state.
     fn other(&mut self, target: usize) {
         let class = MethodClass::ALL[self.random.below(MethodClass::COUNT)];
         let weight = self.set.work_of(&self.targets[target], class);
@@ -120,7 +121,7 @@ impl World {
         self.shards[shard].transactions.push((target, u64::from(weight), work));
     }
 
-    /// Something comes for a transaction, or never.
+    /// A transaction gets a response, or never does.
     fn response(&mut self) {
         let shard = &mut self.shards[self.random.below(SHARDS)];
         if shard.transactions.is_empty() {
@@ -160,7 +161,7 @@ impl World {
     }
 }
 
-/// A set of any policy around the same targets, or some of them.
+/// Creates a set of any policy around the same targets, or some of them.
 fn build(random: &mut Random, registry: &Registry, targets: &[Arc<Target>]) -> Set {
     let mut members = Vec::new();
     for target in targets {
@@ -186,7 +187,7 @@ fn build(random: &mut Random, registry: &Registry, targets: &[Arc<Target>]) -> S
     Set::new(config, members).expect("valid")
 }
 
-/// Nobody is in the order who may not be, nobody twice, and nobody is left out without need.
+/// Asserts that the order contains no ineligible member and no duplicates, and omits no member without need.
 fn assert_order(set: &Set, pick: &SelectionInput<'_>, order: &MemberOrder) {
     let is_out = |member: &Member| {
         let is_down = set.config().probe.is_some() && !member.target.is_up();
@@ -202,7 +203,7 @@ fn assert_order(set: &Set, pick: &SelectionInput<'_>, order: &MemberOrder) {
         assert!(available(*at) && !order[..place].contains(at), "{pick:?}");
         assert_eq!((pick.advice)(*at) == Advice::Avoid, place >= wanted, "{pick:?}: who is avoided comes last");
     }
-    // Spares come last, but for targets that start slowly.
+    // Spares come last, except for targets in slow start.
     let slow_start = set.config().slow_start;
     if slow_start.is_zero() {
         let priorities: Vec<u16> = order.iter().map(|at| set.members()[*at].priority).collect();
@@ -220,7 +221,7 @@ fn counts_are_what_exists_and_nobody_is_chosen_who_may_not_be() {
         }
         world.assert_counts();
 
-        // All calls end, in one way or another: nothing is left of them.
+        // All calls end in one way or another, and nothing remains.
         let World { registry, targets, set, shards, .. } = world;
         drop(shards);
         for target in &targets {
@@ -231,7 +232,7 @@ fn counts_are_what_exists_and_nobody_is_chosen_who_may_not_be() {
     }
 }
 
-/// The tokens of one target come and go on many threads at once.
+/// Guards of one target are created and dropped on many threads at once.
 #[test]
 fn counts_come_back_to_zero_when_many_threads_count() {
     let target = Target::new("pool", b"sip:192.0.2.1");

@@ -1,4 +1,4 @@
-//! Each policy by itself.
+//! Each policy separately.
 
 use strowger_balancer::{Candidates, Member, Policy, SelectionInput, Set, SetConfig, SetError};
 use strowger_foundation::Timestamp;
@@ -28,7 +28,7 @@ fn weighted_rounds_are_exact_and_smooth() {
     let set = set(Policy::Weighted, weighted(&[5, 1, 1]));
     let chosen = firsts(&set, 700);
     assert_eq!(tally(chosen.clone(), 3), [500, 100, 100]);
-    // The light ones stand between, each by itself.
+    // The light ones come singly between the others.
     assert!(chosen.windows(2).all(|window| window != [1, 2] && window != [2, 1]), "{:?}", &chosen[..14]);
     assert!(chosen.windows(5).all(|window| window.iter().any(|member| *member != 0)), "{:?}", &chosen[..14]);
 
@@ -138,7 +138,7 @@ fn equal_targets_share_evenly_by_every_policy_but_priority() {
         for candidates in Candidates::ALL {
             let set = Set::new(SetConfig { candidates, ..config(policy) }, members(8)).expect("valid");
             let chosen: Vec<usize> = match policy {
-                // Hexadecimal Call-IDs have few first letters.
+                // Hexadecimal Call-IDs have few distinct first letters.
                 Policy::Range => (0..26).map(|at| order(&set, &pick(&char::from(b'a' + at).to_string()))[0]).collect(),
                 _ => firsts(&set, 20_000),
             };
@@ -217,7 +217,7 @@ fn two_candidates_are_chosen_between_by_load_and_left_for_far_less() {
         let calls = |at: usize| set.members()[at].target.calls();
         let (better, worse) = if calls(two) < calls(one) { (two, one) } else { (one, two) };
         let order = order(&set, &pick(&call_id));
-        // With the new call, both by one and a quarter more than the least: then the least.
+        // With the new call, both exceed the least by one and a quarter: then the least is selected.
         let (least, burden) = ((0..8).map(calls).min().unwrap_or(0) + 1, calls(better) + 1);
         if 4 * burden > 5 * least + 4 {
             assert_eq!((calls(order[0]) + 1, order[1]), (least, better));

@@ -1,15 +1,16 @@
-//! What members say to each other: SIP messages (RFC 3261) with a header field that proves who has written them.
+//! Messages between members: SIP messages (RFC 3261) with a header field that authenticates the sender.
 //!
-//! | what | message |
+//! | content | message |
 //! |---|---|
-//! | changes of registrations | REGISTER; the body has them whole, To and Contact show them to who reads a trace |
-//! | a sign of life | OPTIONS, which is not sent again |
-//! | that all was sent | OPTIONS, which is sent again until it is answered |
-//! | which nonces were used | the same, in the body |
+//! | changes of registrations | REGISTER; the body has them in full, To and Contact show them in a trace |
+//! | a heartbeat | OPTIONS that is not retransmitted |
+//! | end of a full synchronization | OPTIONS that is retransmitted until it is answered |
+//! | used nonces | the same, in the body |
 //!
-//! `Strowger-Member: 1-1764104993000;to=2-1764104990000;number=17;address=192.0.2.1:5060;tag=…` says from which process of which member
-//! to which one, the message's number from the one to the other, and where its member takes SIP requests. The tag is over the method or
-//! the status, all that stands before it, and the body.
+//! `Strowger-Member: 1-1764104993000;to=2-1764104990000;number=17;address=192.0.2.1:5060;tag=…` names the sending
+//! process and its member, the receiving process, the message's number between the two, and the address where the
+//! sender takes SIP requests. The tag covers the method or status, the header field's value before the tag, and the
+//! body.
 
 use core::net::SocketAddr;
 use std::io::Write as _;
@@ -22,42 +23,42 @@ use strowger_registrar::{MemberId, Record};
 /// One process of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which member.
+    /// Id of the member.
     pub member: MemberId,
-    /// When it began, in milliseconds since 1970.
+    /// Process start, in ms since 1970.
     pub started_ms: u64,
 }
 
-/// What is said of all that a member holds.
+/// State of a full synchronization as told in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FullSync {
     None,
-    /// The sender lacks it.
+    /// The sender requests a full synchronization.
     Requested,
-    /// The receiver has been sent it.
+    /// The receiver has been sent everything.
     Complete,
 }
 
-/// What the header field says.
+/// Contents of the header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope {
     pub(super) from: Process,
-    /// Nobody in a sign of life, by which members learn of each other.
+    /// Receiving process. `None` in a heartbeat, by which members discover each other.
     pub(super) to: Option<Process>,
     pub(super) number: u64,
-    /// Where the sender takes SIP requests.
+    /// Address where the sender takes SIP requests.
     pub(super) address: SocketAddr,
     pub(super) full_sync: FullSync,
 }
 
-/// A request that is to be written.
+/// A request to write.
 pub(super) struct Request<'a> {
     pub(super) envelope: Envelope,
-    /// Where the sender takes these messages.
+    /// Address where the sender takes these messages.
     pub(super) listen: SocketAddr,
-    /// Where the receiver does.
+    /// Address where the receiver takes them.
     pub(super) peer: SocketAddr,
-    /// [Records](Record) of changes, which are the body; with none it is an OPTIONS.
+    /// [Records](Record) of changes, which form the body. Without any the request is an OPTIONS.
     pub(super) changes: &'a [&'a [u8]],
     pub(super) body: &'a [u8],
 }
@@ -104,14 +105,14 @@ impl Request<'_> {
     }
 }
 
-/// The address of record, where all changes are of one.
+/// Returns the address of record if all changes share one.
 fn common_aor<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
     let mut aors = changes.iter().filter_map(|change| Record::parse(change).ok()).map(|record| record.aor());
     let first = aors.next()?;
     aors.all(|aor| aor == first).then_some(first)
 }
 
-/// Contact for each binding, with how long it was registered for. Which contact was removed says the body only.
+/// Writes a Contact for each binding, with its registration period. Only the body says which contact was removed.
 fn write_contacts(out: &mut Vec<u8>, changes: &[&[u8]]) {
     if common_aor(changes).is_none() {
         return;
@@ -134,7 +135,7 @@ fn write_contacts(out: &mut Vec<u8>, changes: &[&[u8]]) {
     }
 }
 
-/// An address of record as it stands in a URI.
+/// Writes an address of record, escaped for a URI.
 fn write_escaped(out: &mut Vec<u8>, aor: &[u8]) {
     for byte in aor {
         if byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;?/@:[]".contains(byte) {
@@ -145,7 +146,7 @@ fn write_escaped(out: &mut Vec<u8>, aor: &[u8]) {
     }
 }
 
-/// The answer to a request, which says whose it is where there is an `envelope`.
+/// Writes the response to a request. With an `envelope` it names its sender.
 pub(super) fn write_response(
     key: &TagKey,
     request: &Head<'_>,
@@ -184,7 +185,7 @@ impl Envelope {
         text
     }
 
-    /// What the header field says; `None` where there is none, or where nobody has written it who has the key. `what` is the method or the
+    /// Parses the header field. Returns `None` if it is missing or its tag is wrong. `what` is the method or the
     /// status.
     pub(super) fn read(key: &TagKey, head: &Head<'_>, what: &[u8]) -> Option<Self> {
         let value = field(head)?;
@@ -205,7 +206,7 @@ impl Envelope {
                 (b"address", value) => address = Some(core::str::from_utf8(value).ok()?.parse().ok()?),
                 (b"all", b"wanted") => whole = FullSync::Requested,
                 (b"all", b"sent") => whole = FullSync::Complete,
-                // Of a later version of the program.
+                // Parameter of a later version.
                 _ => {}
             }
         }
@@ -213,7 +214,7 @@ impl Envelope {
     }
 }
 
-/// The value of the header field.
+/// Returns the value of the header field.
 fn field<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     head.fields().iter().find_map(|field| {
         let (name, behind) = head.line(field).split_at_checked(NAME.len())?;

@@ -1,22 +1,24 @@
-//! Members without an engine: each forwards every REGISTER that it has accepted to each of the others, its peers.
+//! Members without an engine: each forwards every accepted REGISTER to all others, its peers.
 //!
-//! [`Peers`] does no I/O. It is given changes of this member and datagrams of others, and gives datagrams to send and changes to take.
+//! [`Peers`] does no I/O. It takes changes of this member and datagrams of others, and returns datagrams to send and
+//! changes to apply.
 //!
-//! # What is sent
-//! A change of a contact goes to each peer as a REGISTER of its own client transaction. While a peer does not answer, changes wait for it, of
-//! each contact the newest. Where there is no room, all are dropped, and the peer is told everything that this member holds when it
-//! answers again.
+//! # Changes
+//! A change of a contact goes to each peer as a REGISTER with its own client transaction. While a peer does not
+//! answer, its changes wait, the newest of each contact. If there is no room, all are dropped, and the peer gets
+//! everything this member holds when it answers again.
 //!
-//! # Who is there
-//! Each member asks each peer twice a second for a sign of life. Only an answer counts: it names the process that asked and the number of its
-//! question, so nobody can send an old one again.
+//! # Liveness
+//! Each member sends each peer a heartbeat twice a second. Only an answer counts: it names the asking process and the
+//! number of the request, so an old answer cannot be replayed.
 //!
-//! # Who joins
-//! A process wants all that each process of its peers holds. It serves once each of them has said that it has sent that, or does not answer.
+//! # Joining
+//! A new process requests everything that each process of its peers holds. It serves once each of them has said that
+//! it has sent everything, or does not answer.
 //!
-//! # What nobody else can do
-//! Each message is sealed by the members' common key, and names the process that it is for. A process takes no number of another process
-//! twice.
+//! # Security
+//! Each message is authenticated with the members' common key and names the receiving process. A process accepts no
+//! message number of another process twice.
 
 mod message;
 mod peer;
@@ -43,66 +45,66 @@ use crate::status::{MemberStatus, Status};
 pub use self::message::Process;
 pub use self::queue::PeerLimits;
 
-/// How often a peer is asked for a sign of life.
+/// Interval between heartbeats to a peer.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// What has not answered for this long is taken for dead.
+/// Time without an answer after which a peer counts as dead.
 const DEAD_AFTER: Duration = Duration::from_millis(1_800);
-/// So long a process that begins waits for peers that do not answer.
+/// How long a new process waits for peers that do not answer.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
-/// For how long something is said of who should not send here, after it last did.
+/// How long an unknown sender is reported after its last message.
 const UNKNOWN_SENDER_TTL: Duration = Duration::from_secs(3);
-/// Processes of one member whose numbers are remembered.
+/// Number of processes per member whose message numbers are remembered.
 const MAX_PROCESSES: usize = 4;
 
-/// Which member this is, and who its peers are.
+/// Identity and peers of this member.
 #[derive(Clone, Debug)]
 pub struct PeersConfig {
     /// This process.
     pub process: Process,
-    /// Where it takes SIP requests for phones that only it reaches.
+    /// Address where it takes SIP requests for phones that only it reaches.
     pub address: SocketAddr,
-    /// Where it takes what its peers send.
+    /// Address where it takes its peers' messages.
     pub listen: SocketAddr,
-    /// Where its peers do: what they listen at.
+    /// Addresses where its peers listen.
     pub peers: Vec<SocketAddr>,
-    /// The key that all members have.
+    /// Common key of all members.
     pub key: TagKey,
-    /// What may wait for each peer.
+    /// Limits of what waits for each peer.
     pub limits: PeerLimits,
 }
 
-/// What is to be done.
+/// Work for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerOutput {
     /// Send a datagram.
     Send {
-        /// Where to.
+        /// Receiver.
         to: SocketAddr,
         /// A SIP message.
         bytes: Vec<u8>,
     },
-    /// Take what another member says: changes of the table, or which nonces were used.
+    /// Apply records of another member: changes of the table, or used nonces.
     Apply(Vec<Box<[u8]>>),
-    /// A member has taken what it was told of nonces until then.
+    /// A member has acknowledged the used nonces up to a time.
     NoncesAcknowledged {
-        /// Which.
+        /// Id of the member.
         member: MemberId,
-        /// Until when.
+        /// Acknowledged up to here.
         until: Timestamp,
     },
-    /// The table has all that the peers had which answer: it can serve.
+    /// The table has everything that the answering peers had; the member can serve.
     Synced,
-    /// Read some of what the table holds, from here on, of versions that this peer [has to hear of](Peers::announces):
-    /// [`Peers::handle_part`].
+    /// Read a part of the table from a cursor, with the versions that [must be announced](Peers::must_announce) to
+    /// this peer, and pass it to [`Peers::handle_table_part`].
     ReadTable {
-        /// Which, by its number in the configuration.
+        /// Index of the peer in the configuration.
         peer: usize,
-        /// From where on.
+        /// Where to start.
         from: Cursor,
     },
 }
 
-/// This process, as it writes to others.
+/// This process, as other members see it.
 #[derive(Debug)]
 struct Own {
     process: Process,
@@ -117,33 +119,33 @@ impl Own {
     }
 }
 
-/// A member, and all that it knows of its peers.
+/// A member and its state of all peers.
 #[derive(Debug)]
 pub struct Peers {
     own: Own,
     limits: PeerLimits,
     peers: Vec<Peer>,
-    /// What was taken of which process, the latest last.
+    /// Replay windows of each member's processes, the newest process last.
     windows: BTreeMap<MemberId, VecDeque<(u64, ReplayWindow)>>,
-    /// Changes that came of each member.
+    /// Number of changes received from each member.
     changes: BTreeMap<MemberId, u64>,
     started: Timestamp,
     is_loaded: bool,
     is_warm: bool,
-    /// Another server that says to be this member.
+    /// Another server that uses this member's id.
     duplicate_member: Option<(Timestamp, SocketAddr)>,
-    /// A member that sends here and is none of the peers.
+    /// A sender that is a member but not a configured peer.
     unknown_sender: Option<(Timestamp, MemberId, SocketAddr)>,
-    /// When none of the peers answered any more.
+    /// Since when no peer has answered.
     isolated_since: Option<Timestamp>,
     outputs: VecDeque<PeerOutput>,
-    /// The processes that have sent all that they hold.
+    /// Processes that have sent everything they hold.
     completed_syncs: BTreeMap<MemberId, u64>,
     full_syncs: u64,
 }
 
 impl Peers {
-    /// A process that begins now.
+    /// Creates the state of a process that starts at `now`.
     #[must_use]
     pub fn new(now: Timestamp, config: PeersConfig) -> Self {
         let PeersConfig { process, address, listen, peers, key, limits } = config;
@@ -167,8 +169,8 @@ impl Peers {
         own
     }
 
-    /// Other peers than before. Those that stay are not disturbed; what waited for one that goes is dropped. No [`PeerOutput::Read`] may be
-    /// on its way.
+    /// Replaces the peers. Peers that stay keep their state; changes waiting for a removed peer are dropped. No
+    /// [`PeerOutput::ReadTable`] may be pending.
     pub fn set_peers(&mut self, now: Timestamp, addresses: &[SocketAddr]) {
         self.peers.retain(|peer| addresses.contains(&peer.address));
         for address in addresses {
@@ -180,7 +182,7 @@ impl Peers {
         self.send_due(now);
     }
 
-    /// Changes of this server, as [records](strowger_registrar::Record).
+    /// Queues changes of this server, as [records](strowger_registrar::Record).
     pub fn handle_changes(&mut self, now: Timestamp, records: &[Box<[u8]>]) {
         for change in records.iter().flat_map(|record| Change::of_record(record)) {
             self.peers.iter_mut().for_each(|peer| peer.push(&change));
@@ -188,20 +190,20 @@ impl Peers {
         self.send_due(now);
     }
 
-    /// Which nonces were used, as one message of which none is to be missed: the peers that are there take them in their order.
+    /// Queues used nonces as one message. Live peers receive these messages in order and without gaps.
     pub fn handle_nonce_uses(&mut self, now: Timestamp, uses: Vec<u8>) {
         let uses = Arc::from(uses);
         self.peers.iter_mut().for_each(|peer| peer.push_nonce_uses(now, &uses));
         self.send_due(now);
     }
 
-    /// The table has all that this server's own disk had.
+    /// Notes that the table has everything from this server's own disk.
     pub fn handle_loaded(&mut self, now: Timestamp) {
         self.is_loaded = true;
         self.send_due(now);
     }
 
-    /// What [`PeerOutput::Read`] asked for, and from where on there is more.
+    /// Handles the answer to [`PeerOutput::ReadTable`]: records and, if there are more, the next cursor.
     pub fn handle_table_part(&mut self, now: Timestamp, peer: usize, records: &[Box<[u8]>], next: Option<Cursor>) {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.handle_table_part(records, next);
@@ -209,7 +211,7 @@ impl Peers {
         self.send_due(now);
     }
 
-    /// A datagram, and where it came from.
+    /// Handles a datagram.
     pub fn handle_datagram(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8]) {
         let Ok(peek) = Peek::read(bytes) else { return };
         match peek.kind {
@@ -222,25 +224,25 @@ impl Peers {
         self.send_due(now);
     }
 
-    /// Does what is due.
+    /// Processes timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.send_due(now);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due next.
     #[must_use]
     pub fn poll_timeout(&self) -> Timestamp {
         let joins = if self.is_warm { Timestamp::MAX } else { self.started + JOIN_TIMEOUT };
         self.peers.iter().map(Peer::poll_timeout).fold(joins, Timestamp::min)
     }
 
-    /// The next thing to be done.
+    /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<PeerOutput> {
         self.outputs.pop_front()
     }
 
-    /// Whether a peer has to hear from this member of a change: of this member, of the peer's own earlier process, or of one that is not
-    /// there to tell it.
+    /// Whether this member must tell a peer of a change: its own change, one of the peer's own earlier process, or
+    /// one of a member that is not alive.
     #[must_use]
     pub fn must_announce(&self, now: Timestamp, peer: usize, version: Version) -> bool {
         let Some(member) = version.member().filter(|member| *member != self.own.process.member) else { return true };
@@ -249,13 +251,13 @@ impl Peers {
         !self.peers.iter().enumerate().any(is_told_by_itself)
     }
 
-    /// The members that are alive besides this one, and where they take SIP requests.
+    /// Returns the other live members and the addresses where they take SIP requests.
     pub fn alive(&self, now: Timestamp) -> impl Iterator<Item = (MemberId, SocketAddr)> + use<'_> {
         let alive = self.peers.iter().filter(move |peer| peer.is_alive(now));
         alive.filter_map(|peer| peer.known).map(|(process, address)| (process.member, address))
     }
 
-    /// How it goes.
+    /// Returns the status for the operator.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> Status {
         let seen = |peer: &Peer| {
@@ -264,10 +266,10 @@ impl Peers {
             Some(MemberStatus { member, address: Some(address), is_alive: peer.is_alive(now), read })
         };
         let peers: Vec<_> = self.peers.iter().map(|peer| peer.status(now)).collect();
-        // Until it serves it waits for them, and nothing is wrong yet.
+        // Before it serves, the member still waits for its peers; that is no failure.
         let trouble_since = self.isolated_since.filter(|_| self.is_warm);
         let trouble = trouble_since.map(|_| {
-            let silent = |peer: &Peer| format!("{} {}", peer.address, peer.failure.unwrap_or("gives no sign of life"));
+            let silent = |peer: &Peer| format!("{} {}", peer.address, peer.failure.unwrap_or("sends no heartbeat"));
             self.peers.iter().map(silent).collect::<Vec<_>>().join(", ")
         });
         Status {
@@ -315,7 +317,7 @@ impl Peers {
         self.outputs.push_back(PeerOutput::Send { to: from, bytes });
     }
 
-    /// Takes what a member says, and gives the status of the answer.
+    /// Handles a verified message and returns the status of the response.
     fn handle_message(
         &mut self,
         now: Timestamp,
@@ -329,7 +331,7 @@ impl Peers {
             self.record_unknown_sender(now, from, process.member);
         }
         match to {
-            // It is answered, and changes nothing else, so it may come as often as it likes.
+            // A heartbeat is answered and changes nothing else, so a replay is harmless.
             None if method == Method::Options => {
                 if whole == FullSync::Requested {
                     self.handle_sync_request(process);
@@ -358,7 +360,7 @@ impl Peers {
         SipStatus::OK
     }
 
-    /// Takes a number of a process.
+    /// Checks a message number of a process against its replay window.
     fn check_number(&mut self, process: Process, number: u64) -> WindowCheck {
         let known = self.windows.entry(process.member).or_default();
         if let Some((_, window)) = known.iter_mut().find(|(began, _)| *began == process.started_ms) {
@@ -373,7 +375,8 @@ impl Peers {
         order
     }
 
-    /// What an earlier process of this member has changed, and did not tell all of them, nobody else tells.
+    /// Relays changes of an earlier process of this member: that process may not have told all peers, and no other
+    /// member relays them.
     fn relay(&mut self, from: Process, records: &[Box<[u8]>]) {
         let changes = records.iter().flat_map(|record| Change::of_record(record));
         for change in changes.filter(|change| change.version.member() == Some(self.own.process.member)) {
@@ -399,8 +402,9 @@ impl Peers {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == from) else { return };
         let Some(envelope) = Envelope::read(&self.own.key, head, status.code().to_string().as_bytes()) else {
             if !peer.is_alive(now) && status == SipStatus::FORBIDDEN {
-                peer.failure =
-                    Some("refuses what this member sends: it has another key; give all the same server.key_file");
+                peer.failure = Some(
+                    "rejects this member's messages because it has another key; give all members the same server.key_file",
+                );
             }
             return;
         };
@@ -423,7 +427,7 @@ impl Peers {
         let Self { own, peers, outputs, completed_syncs: sent_all, .. } = self;
         for (number, peer) in peers.iter_mut().enumerate() {
             let to = peer.address;
-            // One that could not be reached when this process began still has what nobody else may have.
+            // A peer that was unreachable when this process started may hold changes that no other member has.
             let wants_all = !has_sent_all(sent_all, peer);
             peer.send_due(now, own, wants_all, &mut |bytes| outputs.push_back(PeerOutput::Send { to, bytes }));
             if self.is_loaded
@@ -436,7 +440,8 @@ impl Peers {
         self.isolated_since = if is_alone { self.isolated_since.or(Some(now)) } else { None };
     }
 
-    /// It serves once it has all that peers hold which answer, and nobody else says to be the same member.
+    /// Starts serving once the table has everything that the answering peers hold, unless another server uses this
+    /// member's id.
     fn update_synced(&mut self, now: Timestamp) {
         let is_patient = now < self.started + JOIN_TIMEOUT;
         let is_missing = |peer: &Peer| !has_sent_all(&self.completed_syncs, peer) && (is_patient || peer.is_alive(now));
@@ -445,13 +450,13 @@ impl Peers {
         }
         self.is_warm = true;
         self.outputs.push_back(PeerOutput::Synced);
-        // What its own disk had, the peers may lack.
+        // The peers may lack what this server's disk had.
         self.peers.iter_mut().for_each(Peer::start_full_sync);
         self.full_syncs += self.peers.len() as u64;
     }
 }
 
-/// Whether a peer's process has said that it has sent all that it holds. It may have said so before it has answered anything.
+/// Whether a peer's process has said that it has sent everything. It may say so before its first answer.
 fn has_sent_all(sent_all: &BTreeMap<MemberId, u64>, peer: &Peer) -> bool {
     peer.known.is_some_and(|(known, _)| sent_all.get(&known.member) == Some(&known.started_ms))
 }

@@ -1,4 +1,4 @@
-//! One peer: what it is known to be, what is on its way to it, and what waits.
+//! One peer: its liveness, requests in flight and waiting changes.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -16,37 +16,38 @@ use crate::length_prefixed;
 use crate::status::PeerStatus;
 
 //= rfc3261#17.1.2.2
-/// T1, T2 and Timer F: a request is sent again after `T1`, then after twice as long each time but no longer than `T2`, and given up after
-/// `TIMER_F`.
+/// T1, T2 and Timer F (RFC 3261): a request is retransmitted after `T1`, then at doubled intervals up to `T2`, and
+/// given up after `TIMER_F`.
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
 const TIMER_F: Duration = Duration::from_secs(32);
 
-/// Requests that are on their way to a peer: those of several peers have to find room in its socket.
+/// Maximum requests in flight to a peer. A peer's socket buffer must hold those of several members.
 const MAX_IN_FLIGHT: usize = 32;
-/// A body takes changes until it has so many bytes: the message then fits a packet, unless one change alone does not.
+/// Body size at which no more changes are added, in bytes. The message then fits one packet unless a single change is
+/// too large.
 const MAX_BODY_BYTES: usize = 800;
-/// Records of the table that wait to be sent before more of it is asked for.
+/// Table records waiting to be sent above which no more are read.
 const MAX_SYNC_QUEUE: usize = 1_024;
-/// Messages about nonces that wait; beyond that they are dropped.
+/// Maximum number of waiting nonce messages; further ones are dropped.
 const MAX_NONCE_MESSAGES: usize = 256;
-/// Signs of life whose answer still counts.
+/// Number of heartbeats whose answer still counts.
 const MAX_HEARTBEATS: usize = 4;
 
-/// What a request on its way carries.
+/// Content of a request in flight.
 #[derive(Debug)]
 enum Content {
-    /// Changes as they come.
+    /// New changes.
     New(Vec<Change>),
-    /// A part of all that is held.
+    /// A part of the table, for a full synchronization.
     Table(Vec<Change>),
-    /// That this process was sent all.
+    /// Tells this process that it has been sent everything.
     SyncComplete(u64),
-    /// What is told in order: one message at a time.
+    /// Used nonces. These messages are sent in order, one at a time.
     NonceUses(Vec<Arc<[u8]>>),
 }
 
-/// A request on its way: the client transaction (RFC 3261 §17.1.2).
+/// A request in flight: the client transaction (RFC 3261 §17.1.2).
 #[derive(Debug)]
 struct Transaction {
     content: Content,
@@ -56,34 +57,34 @@ struct Transaction {
     interval: Duration,
 }
 
-/// How far it is with telling a peer all that is held.
+/// Progress of a full synchronization to a peer.
 #[derive(Debug, Default)]
 struct FullSyncProgress {
-    /// From where on the table is still to be read.
+    /// Cursor from which the table is still to be read.
     from: Option<Cursor>,
-    /// A part of it has been asked for.
+    /// Whether a part has been requested from the table.
     is_awaited: bool,
-    /// It begins anew after that part.
+    /// Whether to start again after that part.
     is_renewed: bool,
     waiting: VecDeque<Change>,
-    /// The process that wants to hear when that is done.
+    /// Process to notify on completion.
     requested_by: Option<u64>,
-    /// The process that has heard.
+    /// Process that has been notified.
     completed_for: Option<u64>,
 }
 
-/// One peer.
+/// State of one peer.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
-    /// What it was when it last answered: its process, and where it takes SIP requests.
+    /// Process and SIP address from its last answer.
     pub(super) known: Option<(Process, SocketAddr)>,
     seen: Option<Timestamp>,
     was_alive: bool,
     pub(super) failure: Option<&'static str>,
     queue: Queue,
     full_sync: FullSyncProgress,
-    /// Which nonces were used. Who is not there misses it, and notices.
+    /// Messages about used nonces. A peer that is down misses them and notices the gap.
     nonce_uses: VecDeque<Arc<[u8]>>,
     transactions: BTreeMap<u64, Transaction>,
     last_number: u64,
@@ -111,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// Whether it has answered lately.
+    /// Whether the peer has answered recently.
     pub(super) fn is_alive(&self, now: Timestamp) -> bool {
         self.seen.is_some_and(|seen| now < seen + DEAD_AFTER)
     }
@@ -139,7 +140,7 @@ impl Peer {
         on_their_way.sum::<usize>() + self.queue.len() + self.full_sync.waiting.len()
     }
 
-    /// Takes a change for it. Where there is no room, all that waits is dropped: it will be told everything instead.
+    /// Queues a change. Without room for it, drops all waiting changes and starts a full synchronization instead.
     pub(super) fn push(&mut self, change: &Change) {
         if !self.queue.push(change) {
             self.dropped += self.queue.clear() as u64 + 1;
@@ -147,7 +148,7 @@ impl Peer {
         }
     }
 
-    /// Takes which nonces were used, for who is there.
+    /// Queues used nonces if the peer is alive.
     pub(super) fn push_nonce_uses(&mut self, now: Timestamp, uses: &Arc<[u8]>) {
         if self.nonce_uses.len() >= MAX_NONCE_MESSAGES {
             self.nonce_uses.clear();
@@ -157,13 +158,13 @@ impl Peer {
         }
     }
 
-    /// Begins to tell it all that is held.
+    /// Starts a full synchronization.
     pub(super) fn start_full_sync(&mut self) {
         self.full_sync.is_renewed = self.full_sync.is_awaited;
         self.full_sync.from = Some(Cursor::default());
     }
 
-    /// A process of it wants all that is held. `true` where that begins now.
+    /// Handles a process's request for a full synchronization. Returns `true` if one starts.
     pub(super) fn handle_sync_request(&mut self, process: u64) -> bool {
         if self.full_sync.requested_by == Some(process) || self.full_sync.completed_for == Some(process) {
             return false;
@@ -173,7 +174,7 @@ impl Peer {
         true
     }
 
-    /// The part of the table that is to be read next, where one is.
+    /// Returns the cursor of the next part of the table to read, if one is due.
     pub(super) fn next_table_part(&mut self, now: Timestamp) -> Option<Cursor> {
         let is_ready =
             self.is_alive(now) && !self.full_sync.is_awaited && self.full_sync.waiting.len() < MAX_SYNC_QUEUE;
@@ -182,7 +183,7 @@ impl Peer {
         Some(from)
     }
 
-    /// A part of the table, and where there is more.
+    /// Handles a part of the table and, if there is more, the next cursor.
     pub(super) fn handle_table_part(&mut self, records: &[Box<[u8]>], next: Option<Cursor>) {
         self.full_sync.is_awaited = false;
         let is_renewed = core::mem::take(&mut self.full_sync.is_renewed);
@@ -190,19 +191,20 @@ impl Peer {
         self.full_sync.waiting.extend(records.iter().flat_map(|record| Change::of_record(record)));
     }
 
-    /// It has answered a request that is on its way, so it is there. What its process did not want is sent again, under another number. Where
-    /// it has taken what was said of nonces: when that was said.
+    /// Handles the response to a request in flight, which shows that the peer is alive. What the peer's process has
+    /// rejected is sent again under a new number. If the peer has accepted used nonces, returns when they were sent.
     pub(super) fn handle_response(&mut self, now: Timestamp, envelope: &Envelope, is_taken: bool) -> Option<Timestamp> {
         let number = envelope.number;
         let beat = self.heartbeats.iter().position(|beat| *beat == number);
         if beat.is_none() && !self.transactions.contains_key(&number) {
             return None;
         }
-        // An answer that comes again says nothing of now.
+        // A repeated answer does not show that the peer is alive.
         beat.map(|at| self.heartbeats.remove(at));
         (self.seen, self.failure) = (Some(now), None);
         if self.known.is_some_and(|(known, _)| known != envelope.from) {
-            // What is on its way is addressed to a process that is no more, and who wanted all is no more.
+            // Requests in flight are addressed to a process that has ended, as has the one that requested a full
+            // synchronization.
             self.requeue_all();
             (self.full_sync.requested_by, self.full_sync.completed_for) = (None, None);
         }
@@ -224,7 +226,7 @@ impl Peer {
         None
     }
 
-    /// What is to be sent now.
+    /// Sends what is due.
     pub(super) fn send_due(&mut self, now: Timestamp, own: &Own, wants_all: bool, send: &mut dyn FnMut(Vec<u8>)) {
         if now >= self.next_heartbeat {
             self.next_heartbeat = now + HEARTBEAT_INTERVAL;
@@ -244,7 +246,7 @@ impl Peer {
         }
     }
 
-    /// When [`proceed`](Self::proceed) has something to do.
+    /// Returns when [`send_due`](Self::send_due) has work.
     pub(super) fn poll_timeout(&self) -> Timestamp {
         let dies = self.seen.filter(|_| self.was_alive).map(|seen| seen + DEAD_AFTER);
         let again = self.transactions.values().map(|transaction| transaction.next).min();
@@ -279,7 +281,7 @@ impl Peer {
 
     fn send_next(&mut self, now: Timestamp, own: &Own) -> Option<Vec<u8>> {
         let oldest = self.transactions.keys().next().copied();
-        // Or the peer could not tell whether it has taken the oldest one.
+        // Beyond the window the peer could not tell whether it has accepted the oldest request.
         let is_far = oldest.is_some_and(|oldest| self.last_number + 1 >= oldest + WINDOW);
         let (to, _) = self.known.filter(|_| !is_far)?;
         let content = self.next_nonce_uses().or_else(|| self.next_content())?;
@@ -304,7 +306,7 @@ impl Peer {
         Some(bytes)
     }
 
-    /// What is told in order waits until the peer has what was told before.
+    /// Returns the next nonce messages. They wait until the peer has the previous ones.
     fn next_nonce_uses(&mut self) -> Option<Content> {
         let is_telling = self.transactions.values().any(|one| matches!(one.content, Content::NonceUses(_)));
         if is_telling || self.nonce_uses.is_empty() {
@@ -319,9 +321,9 @@ impl Peer {
         Some(Content::NonceUses(uses.collect()))
     }
 
-    /// What comes as it is goes before what is held.
+    /// Returns the next content. New changes go before the full synchronization.
     fn next_content(&mut self) -> Option<Content> {
-        // One more is on its way that is not counted: what is told in order.
+        // The one request with used nonces is in flight in addition to the limit.
         if self.transactions.len() > MAX_IN_FLIGHT {
             return None;
         }
@@ -355,7 +357,7 @@ impl Peer {
     }
 }
 
-/// Changes for one message.
+/// Collects changes for one message body.
 fn fill_body(mut next: impl FnMut() -> Option<Change>) -> Vec<Change> {
     let (mut changes, mut bytes) = (Vec::new(), 0);
     while bytes < MAX_BODY_BYTES

@@ -1,22 +1,22 @@
-//! Which messages of a process were taken: no message is taken twice.
+//! Replay window: rejects messages of a process that have been accepted before.
 
-/// Words of the window; the numbers that it tells apart are 64 times as many.
+/// Number of 64-bit words in the window.
 const WORDS: usize = 16;
-/// How far below the highest number one is still told apart.
+/// Width of the window: how far below the highest number others can be checked.
 pub(super) const WINDOW: u64 = 64 * WORDS as u64;
 
-/// What a number is.
+/// Result of checking a message number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WindowCheck {
-    /// New; from now on it is not.
+    /// New; recorded by the check.
     New,
-    /// Taken before.
+    /// Seen before.
     Duplicate,
-    /// So old that nobody knows.
+    /// Below the window.
     TooOld,
 }
 
-/// The numbers that were taken: bit `number % WINDOW` of those from `highest` down.
+/// Numbers seen: bit `number % WINDOW` for each number from `highest` down.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReplayWindow {
     highest: u64,
@@ -24,7 +24,7 @@ pub(super) struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Takes a number, from 1.
+    /// Checks a number, from 1, and records it.
     pub(super) fn check(&mut self, number: u64) -> WindowCheck {
         if number.saturating_add(WINDOW) <= self.highest {
             return WindowCheck::TooOld;
@@ -39,7 +39,7 @@ impl ReplayWindow {
         if self.set(number, true) { WindowCheck::Duplicate } else { WindowCheck::New }
     }
 
-    /// Sets a bit; what it was.
+    /// Sets a bit and returns its previous value.
     fn set(&mut self, number: u64, is_taken: bool) -> bool {
         let bit = 1u64 << (number % 64);
         let at = usize::try_from(number / 64 % WORDS as u64).unwrap_or(0);

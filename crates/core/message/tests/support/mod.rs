@@ -1,11 +1,11 @@
-//! Valid messages, generated together with what they say.
+//! Generated valid messages together with their expected values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use strowger_message::HeaderName;
 
-/// A request and what must be read from it.
+/// A request and the values that a parser must return.
 #[derive(Clone, Debug)]
 pub(crate) struct GeneratedRequest {
     pub(crate) bytes: Vec<u8>,
@@ -17,12 +17,12 @@ pub(crate) struct GeneratedRequest {
     pub(crate) call_id: String,
     pub(crate) cseq: u32,
     pub(crate) max_forwards: Option<u8>,
-    /// Names and values in the order in which they stand.
+    /// Names and values in order.
     pub(crate) fields: Vec<(HeaderName, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
 }
 
-/// One header field before it is written.
+/// A header field before it is written.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldSpec {
     pub(crate) name: HeaderName,
@@ -30,7 +30,7 @@ pub(crate) struct FieldSpec {
     pub(crate) value: Vec<u8>,
 }
 
-/// What stands before a value, or between two of its parts, and means nothing.
+/// Whitespace without meaning, before a value or between its parts.
 fn lws() -> impl Strategy<Value = &'static str> {
     select(vec![" ", "  ", "\t", "\r\n ", " \r\n\t ", "\r\n\t\t"])
 }
@@ -55,7 +55,7 @@ fn port() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), (1u16..).prop_map(|port| format!(":{port}"))]
 }
 
-/// A SIP, SIPS or TEL URI without headers.
+/// Generates a SIP, SIPS or TEL URI without headers.
 pub(crate) fn uri() -> impl Strategy<Value = String> {
     let user = "([A-Za-z0-9_.!~*'()&=+$,;?/-]|%[0-9A-Fa-f]{2}){1,10}(:([A-Za-z0-9&=+$,-]|%[0-9A-F]{2}){0,5})?@";
     let param = ";[a-z]{1,6}(=([A-Za-z0-9/:&+$~-]|\\[|\\]|%[0-9A-Fa-f]{2}){1,6})?";
@@ -75,7 +75,7 @@ fn display() -> impl Strategy<Value = String> {
     ]
 }
 
-/// From or To, with its tag.
+/// Generates From or To, with its tag.
 fn address(tag: String) -> impl Strategy<Value = String> {
     let param =
         (sws(), sws(), "x-[a-z]{1,5}", sws(), sws(), prop_oneof![token(), "\"([ !#-\\[\\]-~]|\\\\[ -~]){0,8}\""])
@@ -184,7 +184,7 @@ fn fields(facts: &Facts) -> impl Strategy<Value = Vec<FieldSpec>> + use<> {
         .prop_shuffle()
 }
 
-/// A request that RFC 3261's grammar allows, however odd it looks.
+/// Generates a request that the grammar of RFC 3261 allows, however unusual.
 pub(crate) fn request() -> impl Strategy<Value = GeneratedRequest> {
     facts().prop_flat_map(|facts| {
         let fields = fields(&facts).prop_flat_map(|fields| {

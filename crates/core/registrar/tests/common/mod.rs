@@ -20,18 +20,18 @@ pub fn source(peer: &str) -> Source {
     Source { flow, via_sent_by_matches: true }
 }
 
-/// A REGISTER over a connection.
+/// The source of a REGISTER over a connection.
 pub fn over(connection: ConnId, peer: &str) -> Source {
     let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), connection);
     Source { flow, via_sent_by_matches: true }
 }
 
-/// As [`register`], through another proxy.
+/// Like [`register`], through another proxy.
 pub fn register_through(call_id: &str, cseq: u32, headers: &str) -> Vec<u8> {
     register(call_id, cseq, &format!("Via: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bKb|{headers}"))
 }
 
-/// `headers` are whole lines, separated by a bar.
+/// Returns a REGISTER; `headers` are whole lines separated by a bar.
 pub fn register(call_id: &str, cseq: u32, headers: &str) -> Vec<u8> {
     let headers: String =
         headers.split('|').filter(|line| !line.is_empty()).map(|line| format!("{line}\r\n")).collect();
@@ -78,12 +78,12 @@ impl Table {
         self.lookup(now).iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
     }
 
-    /// The Contact values of a 200.
+    /// Returns the Contact values of a 200.
     pub fn echo(&self, now: Timestamp) -> Vec<String> {
         self.echo_with(now, None)
     }
 
-    /// The same for a client that understands GRUUs.
+    /// The same for a client that supports GRUUs.
     pub fn echo_with(&self, now: Timestamp, gruu: Option<&dyn Fn(&GruuKey) -> GruuText>) -> Vec<String> {
         let mut lines = Vec::new();
         self.locations.write_contacts(now, AOR, gruu, &mut lines);

@@ -1,4 +1,4 @@
-//! Phones that everybody reaches at their own address: the first stage passes on what begins something, and is off the path then.
+//! Phones reachable at their own address: the first stage forwards initial requests and then leaves the path.
 
 use strowger_shard::Snapshot;
 
@@ -11,7 +11,7 @@ fn network() -> Network {
     Network::new(Plan::settled(EVEN), |_, _| ())
 }
 
-/// A network with a user of A and one of B, who have registered.
+/// A network with a user of A and one of B, both registered.
 fn with_two() -> (Network, Phone, Phone) {
     let mut network = network();
     let mut alice = Phone::new(&user(EVEN, A, EVEN, A), 10);
@@ -29,7 +29,7 @@ fn registered(network: &Network) -> Vec<u64> {
     network.servers.iter().map(|world| world.shard.counters().registered).collect()
 }
 
-/// Answers an INVITE; the answer as it comes to the caller.
+/// Answers an INVITE; returns the response as the caller receives it.
 fn pick_up(network: &mut Network, invite: &ReceivedMessage, caller: &Phone, callee: &Phone) -> ReceivedMessage {
     let arrived = network.answer(invite, 200, &format!("Contact: <{}>\r\n", callee.contact()));
     response(&arrived, 200, caller)

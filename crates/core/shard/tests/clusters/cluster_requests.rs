@@ -1,4 +1,4 @@
-//! What members ask each other is believed of members only: nobody gets past a challenge, or to another user, by a mark.
+//! Cluster requests are accepted from members only: a forged one bypasses no challenge and reaches no other user.
 
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
@@ -16,7 +16,7 @@ use crate::support::RING_KEY;
 const EVEN: [u16; 3] = [100, 100, 0];
 const MORE: [u16; 3] = [100, 100, 100];
 
-/// Members ask for credentials, and know the password of each user.
+/// Members require credentials and know each user's password.
 fn strict(number: usize, snapshot: &mut Snapshot) {
     if number < A {
         return;
@@ -35,7 +35,7 @@ fn password(user: &str) -> String {
     format!("secret of {user}")
 }
 
-/// The request again with the answer to a challenge.
+/// Returns the request with the answer to a challenge.
 fn answer(phone: &Phone, challenge: &ReceivedMessage, text: &str) -> String {
     let (header, field) = match challenge.sent.status() {
         401 => ("WWW-Authenticate", "Authorization"),
@@ -66,7 +66,7 @@ fn answer(phone: &Phone, challenge: &ReceivedMessage, text: &str) -> String {
     )
 }
 
-/// Sends a request, and answers the one challenge that there is; what comes to phones then.
+/// Sends a request and answers its only challenge; returns what phones receive then.
 fn proven(network: &mut Network, phone: &Phone, through: usize, text: &str) -> Vec<ReceivedMessage> {
     let arrived = phone.send(network, through, text);
     let [status] = statuses(&arrived, phone)[..] else { panic!("one answer: {}", summary(&arrived)) };
@@ -117,7 +117,7 @@ fn who_calls_somebody_who_has_moved_is_asked_once() {
     }
 }
 
-/// What a member with this key would ask about a request.
+/// The cluster request that a member with this key would add to a request.
 fn mark(key: [u8; 16], text: &str, ask: ClusterRequestKind) -> String {
     let message = Message::parse(text.as_bytes()).expect("a message");
     let ring = KeyRing::new(TagKey::new(key)).derive("branch");
@@ -141,7 +141,7 @@ fn who_may_remove_at_another_clusters_word_may_not_add() {
     }
 }
 
-/// A To of ours opens no way to others: neither along a route of the operator's nor by a literal address.
+/// A local To gives no access to others: neither along an operator's route nor by a literal address.
 #[test]
 fn a_registration_elsewhere_is_asked_about_like_anything_that_goes_there() {
     let mut network = Network::new(Plan::settled(EVEN), |number, snapshot| {
@@ -157,7 +157,7 @@ fn a_registration_elsewhere_is_asked_about_like_anything_that_goes_there() {
     }
 }
 
-/// Names with escapes stay as they were written: what an escape stands for could be anything, and a line end too.
+/// Escaped names stay as written: an escape could stand for anything, even a line end.
 #[test]
 fn what_is_removed_elsewhere_is_named_as_it_was() {
     for number in 0..200 {
@@ -180,7 +180,7 @@ fn what_is_removed_elsewhere_is_named_as_it_was() {
     panic!("nobody moves");
 }
 
-/// Marks as somebody may come by them, and what they are good for: nothing.
+/// Cluster requests that an attacker could obtain have no effect.
 #[test]
 fn a_mark_that_no_member_wrote_for_the_request_is_none() {
     let mut network = Network::new(Plan::settled(EVEN), strict);

@@ -1,4 +1,4 @@
-//! Users who are spread over clusters behind a first stage, as their phones notice it.
+//! Users spread over clusters behind a first stage, as their phones see it.
 
 mod access;
 mod calls;

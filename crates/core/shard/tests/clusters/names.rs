@@ -1,4 +1,4 @@
-//! Users who are called by another name than their own: aliases, and GRUUs.
+//! Users called by another name than their own: aliases and GRUUs.
 
 use strowger_directory::DirectoryChange;
 
@@ -86,7 +86,7 @@ fn a_gruu_rings_its_device_from_everywhere_and_after_a_move() {
     assert_eq!(statuses(&arrived, &alice), [404], "{}", summary(&arrived));
 }
 
-/// A device on a connection that writes its GRUU into its Contact: what follows in the dialog goes by its connection.
+/// A device on a connection with its GRUU in its Contact: later requests of the dialog go over its connection.
 #[test]
 fn a_dialog_with_a_gruu_goes_by_the_connection() {
     let mut network = Network::new(Plan::settled(EVEN), |_, _| ());

@@ -1,4 +1,4 @@
-//! A phone at an address of its own, and the dialogs that it has.
+//! A phone at an address of its own, and its dialogs.
 
 use std::net::SocketAddr;
 
@@ -6,12 +6,12 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 
 use crate::network::{Network, ReceivedMessage, server_of};
 
-/// How a phone reaches the servers.
+/// The way a phone reaches the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// By UDP, from the address that it knows itself by.
+    /// By UDP without NAT.
     Plain,
-    /// By UDP through an address translation, which gives it another address.
+    /// By UDP through a NAT, which gives it another address.
     Translated,
     /// By one TCP connection that it has opened.
     Connected,
@@ -20,14 +20,14 @@ pub(crate) enum Access {
 #[derive(Clone, Debug)]
 pub(crate) struct Phone {
     pub(crate) user: String,
-    /// Where messages come from and go to.
+    /// The address that its messages come from and go to.
     pub(crate) address: String,
     access: Access,
     /// The last number of its requests.
     number: u32,
     /// Parameters of its Contact.
     pub(crate) params: String,
-    /// Headers of its REGISTERs.
+    /// Header lines of its REGISTERs.
     pub(crate) lines: String,
 }
 
@@ -43,7 +43,7 @@ impl Phone {
         Self { user: user.to_owned(), address, access, number: 0, params: String::new(), lines: String::new() }
     }
 
-    /// Where it takes itself to be.
+    /// Returns the address in its own view.
     fn own(&self) -> String {
         match self.access {
             Access::Plain => self.address.clone(),
@@ -57,7 +57,7 @@ impl Phone {
         format!("sip:{}@{}{transport}", self.user, self.own())
     }
 
-    /// The way to a server. It has one connection to each of them.
+    /// Returns the flow to a server; it has one connection to each.
     fn flow(&self, to: usize) -> Flow {
         let peer: SocketAddr = self.address.parse().expect("an address");
         match self.access {
@@ -75,7 +75,7 @@ impl Phone {
         format!("SIP/2.0/{transport} {};branch=z9hG4bK{branch};rport", self.own())
     }
 
-    /// A REGISTER, the next of its own; `contact` is the whole header's value, or none.
+    /// Returns its next REGISTER; `contact` is the whole header value or empty.
     pub(crate) fn registration(&mut self, contact: &str, extra: &str) -> String {
         self.number += 1;
         let Self { user, number, lines, address, .. } = self;
@@ -89,14 +89,14 @@ impl Phone {
         )
     }
 
-    /// Registers through a server; the answers.
+    /// Registers through a server; returns the responses.
     pub(crate) fn register(&mut self, network: &mut Network, through: usize) -> Vec<ReceivedMessage> {
         let contact = format!("<{}>{}", self.contact(), self.params);
         let text = self.registration(&contact, "");
         self.send(network, through, &text)
     }
 
-    /// The same, and there is one answer, which says that it is done.
+    /// Registers and checks that there is one response, a success.
     pub(crate) fn is_registered(&mut self, network: &mut Network, through: usize) -> ReceivedMessage {
         let arrived = self.register(network, through);
         assert_eq!(statuses(&arrived, self), [200], "{}", summary(&arrived));
@@ -115,7 +115,7 @@ impl Phone {
         network.send_by(self.flow(to), to, text)
     }
 
-    /// A request out of any dialog.
+    /// Returns an out-of-dialog request.
     pub(crate) fn request(&mut self, method: &str, uri: &str, extra: &str) -> String {
         self.number += 1;
         let Self { user, number, address, .. } = &*self;
@@ -128,13 +128,13 @@ impl Phone {
         )
     }
 
-    /// Calls `uri` through a server; what comes to phones.
+    /// Calls `uri` through a server; returns what phones receive.
     pub(crate) fn call(&mut self, network: &mut Network, through: usize, uri: &str) -> Vec<ReceivedMessage> {
         let text = self.request("INVITE", uri, "");
         self.send(network, through, &text)
     }
 
-    /// The CANCEL, or the ACK to a failure, of the request `text`.
+    /// Returns the CANCEL of the request `text`, or the ACK to its failure.
     pub(crate) fn follow_up(&self, method: &str, text: &str, to_tag: &str) -> String {
         let invite = text.split("\r\n").next().expect("a line");
         let start = invite.replacen("INVITE", method, 1);
@@ -147,7 +147,7 @@ impl Phone {
         format!("{start}\r\n{kept}{to}{to_tag}\r\n{cseq}\r\nContent-Length: 0\r\n\r\n")
     }
 
-    /// Whether a message has come to it: on its connection, where it has one.
+    /// Returns whether a message has reached this phone, on its connection if it has one.
     fn is_at(&self, arrived: &ReceivedMessage) -> bool {
         let ReceivedMessage { by, sent } = arrived;
         match self.access {
@@ -158,14 +158,14 @@ impl Phone {
         }
     }
 
-    /// A request in a dialog, sent along its Routes; what comes to phones.
+    /// Sends a request in a dialog along its Routes; returns what phones receive.
     pub(crate) fn in_dialog(&mut self, network: &mut Network, dialog: &Dialog, method: &str) -> Vec<ReceivedMessage> {
         let next = dialog.routes.first().unwrap_or(&dialog.target);
         let to = server_of(next).unwrap_or_else(|| panic!("{next} is no server"));
         self.in_dialog_by(network, to, dialog, method)
     }
 
-    /// The same by a server that it sends everything to.
+    /// The same through a server that it sends everything to.
     pub(crate) fn in_dialog_by(
         &mut self,
         network: &mut Network,
@@ -205,7 +205,7 @@ fn contact_of(message: &ReceivedMessage) -> String {
 }
 
 impl Dialog {
-    /// The caller's, by the answer.
+    /// The caller's dialog, from the response.
     pub(crate) fn of_caller(answer: &ReceivedMessage) -> Self {
         let mut routes: Vec<String> = routes(answer);
         routes.reverse();
@@ -219,7 +219,7 @@ impl Dialog {
         }
     }
 
-    /// The callee's, by the INVITE.
+    /// The callee's dialog, from the INVITE.
     pub(crate) fn of_callee(invite: &ReceivedMessage) -> Self {
         let header = |name| invite.sent.header(name).expect("has it").to_owned();
         Self {
@@ -236,19 +236,19 @@ fn routes(message: &ReceivedMessage) -> Vec<String> {
     message.sent.headers("Record-Route").flat_map(|line| line.split(", ")).map(str::to_owned).collect()
 }
 
-/// The statuses of final responses that have come to a phone.
+/// Returns the statuses of final responses that reached a phone.
 pub(crate) fn statuses(arrived: &[ReceivedMessage], phone: &Phone) -> Vec<u16> {
     let own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     own.map(|arrived| arrived.sent.status()).filter(|status| *status >= 200).collect()
 }
 
-/// The requests of `method` that have come to a phone.
+/// Returns the requests of `method` that reached a phone.
 pub(crate) fn requests<'a>(arrived: &'a [ReceivedMessage], method: &str, phone: &Phone) -> Vec<&'a ReceivedMessage> {
     let own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     own.filter(|arrived| arrived.sent.method() == method).collect()
 }
 
-/// The one request of `method` that has come to a phone.
+/// Returns the only request of `method` that reached a phone.
 pub(crate) fn only(arrived: &[ReceivedMessage], method: &str, phone: &Phone) -> ReceivedMessage {
     match requests(arrived, method, phone)[..] {
         [one] => one.clone(),
@@ -256,7 +256,7 @@ pub(crate) fn only(arrived: &[ReceivedMessage], method: &str, phone: &Phone) -> 
     }
 }
 
-/// The answer with `status` that has come to a phone.
+/// Returns the response with `status` that reached a phone.
 pub(crate) fn response(arrived: &[ReceivedMessage], status: u16, phone: &Phone) -> ReceivedMessage {
     let mut own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     let found = own.find(|arrived| arrived.sent.status() == status);

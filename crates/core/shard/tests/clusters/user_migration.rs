@@ -1,19 +1,20 @@
-//! Users who move from one cluster to another: servers are told of it one after the other, and phones register again one by one. Calls
-//! succeed meanwhile, and no phone is called twice.
+//! Users who move from one cluster to another: servers learn of it one after the other, and phones register again one
+//! by one. Calls succeed meanwhile, and no phone is called twice.
 
 use std::time::Duration;
 
 use crate::network::{A, B, C, Network, Plan, S1, S2, Weights, address, user};
 use crate::phone::{Phone, only, requests, statuses, summary};
 
-/// A cluster that is added, one that goes, and one that gets more weight: from whom to whom.
+/// A cluster that is added, one that is removed, and one with a higher weight, each with the old and new cluster of
+/// the user.
 const MOVES: [(Weights, usize, Weights, usize); 3] = [
     ([100, 100, 0], A, [100, 100, 100], C),
     ([100, 100, 100], C, [100, 100, 0], B),
     ([100, 100, 100], B, [100, 100, 300], C),
 ];
 
-/// Who has been told.
+/// The servers that know of the move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NotifiedServers {
     first: bool,
@@ -41,7 +42,7 @@ struct Move {
 }
 
 impl Move {
-    /// Nobody has been told yet.
+    /// Starts before any server knows of the move.
     fn new((before, old, now, new): (Weights, usize, Weights, usize)) -> Self {
         let plans = [Plan::settled(before), Plan::moving(before, now)];
         let name = user(before, old, now, new);
@@ -57,7 +58,7 @@ impl Move {
         }
     }
 
-    /// Calls the user. All phones that ring are busy; which of both have rung, and what the caller is told.
+    /// Calls the user. All phones that ring are busy; returns which of the two rang, and the caller's responses.
     fn call(&mut self) -> ([bool; 2], Vec<u16>) {
         let uri = format!("sip:{}@example.com", self.desk_phone.user);
         let mut arrived = self.caller.call(&mut self.network, S1, &uri);
@@ -71,21 +72,21 @@ impl Move {
             assert!(more.iter().all(|more| more.sent.method() != "INVITE"), "called again: {}", summary(&more));
             told.extend(statuses(&more, &self.caller));
         }
-        // The ACKs come no more: the caller's are not what this is about.
+        // The ACKs are not forwarded further; the caller's are not tested here.
         (rung.map(|count| count == 1), told)
     }
 }
 
-/// What happens before a call.
+/// The events before a call.
 struct Case {
     name: &'static str,
-    /// Before anybody has been told, or after all have been.
+    /// Events before any server knows of the move, or after all do.
     begin: fn(&mut Move),
-    /// Once some have been told.
+    /// Events once some servers know.
     go_on: fn(&mut Move),
-    /// Which phones ring: the desk phone, and the soft phone.
+    /// Which phones ring: the desk phone and the soft phone.
     rings: [bool; 2],
-    /// Where it cannot be so.
+    /// Combinations in which this cannot hold.
     except: fn(NotifiedServers) -> bool,
 }
 
@@ -93,7 +94,8 @@ const fn never(_: NotifiedServers) -> bool {
     false
 }
 
-/// Who is asked first, or is asked by who is asked first, takes the old owner for the owner, and that one does not know of the new one.
+/// Whether the cluster asked first, or the one that it asks, takes the old owner for the owner, and that one does not
+/// know the new one.
 const fn nobody_knows_the_new_owner(told: NotifiedServers) -> bool {
     !told.old && (!told.first || !told.new)
 }
@@ -201,7 +203,7 @@ fn calls_succeed_while_some_have_been_told_and_others_not() {
     }
 }
 
-/// Where both owners have been told, whichever server of the first stage and whichever member is asked.
+/// If both owners know, for every server of the first stage and every member.
 #[test]
 fn any_member_reaches_a_user_who_has_moved() {
     for this in MOVES {
@@ -231,7 +233,7 @@ fn an_old_owner_that_is_dead_keeps_nobody_waiting() {
         case.network.kill(old);
         let uri = format!("sip:{}@example.com", case.desk_phone.user);
         if old == A {
-            // It would serve the caller, too, who has not moved.
+            // It would serve the caller too, who has not moved.
             case.caller.user = user(this.0, B, this.2, B);
         }
         let arrived = case.caller.call(&mut case.network, S1, &uri);
@@ -253,7 +255,7 @@ fn an_old_owner_that_is_dead_keeps_nobody_waiting() {
     }
 }
 
-/// A phone that removes what it had at two clusters.
+/// A phone removes its bindings at two clusters.
 #[test]
 fn a_removal_ends_where_it_is_passed_to() {
     for told in NotifiedServers::combinations() {

@@ -1,4 +1,4 @@
-//! One shard in virtual time, driven by the text of messages.
+//! One shard in virtual time, driven by message texts.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -21,13 +21,13 @@ use strowger_shard::{
 
 pub const SERVER: &str = "192.0.2.1:5060";
 pub const SERVER6: &str = "[2001:db8::1]:5060";
-/// What all keys are derived from.
+/// The secret from which all keys are derived.
 pub const RING_KEY: [u8; 16] = [7; 16];
 pub const ALICE: &str = "192.0.2.10:5060";
 pub const BOB: &str = "192.0.2.20:5060";
 pub const BOB2: &str = "192.0.2.21:5060";
 
-/// A message that left the shard.
+/// A message sent by the shard.
 #[derive(Clone, Debug)]
 pub struct SentMessage {
     pub to: SocketAddr,
@@ -36,7 +36,7 @@ pub struct SentMessage {
 }
 
 impl SentMessage {
-    /// The status code of a response, 0 of a request.
+    /// Returns the status code of a response, 0 for a request.
     pub fn status(&self) -> u16 {
         self.text.strip_prefix("SIP/2.0 ").and_then(|rest| rest[..3].parse().ok()).unwrap_or(0)
     }
@@ -49,7 +49,7 @@ impl SentMessage {
         self.text.lines().next().unwrap_or("")
     }
 
-    /// The value of the first header called `name`.
+    /// Returns the value of the first header called `name`.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).next()
     }
@@ -64,7 +64,7 @@ impl SentMessage {
             .map(|(_, v)| v)
     }
 
-    /// A response to this request as a user agent makes it.
+    /// Returns a user agent's response to this request.
     pub fn response(&self, status: u16, reason: &str, to_tag: &str, extra: &str) -> String {
         let mut text = format!("SIP/2.0 {status} {reason}\r\n");
         for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
@@ -85,28 +85,28 @@ pub struct World {
     pub locations: Arc<Locations>,
     pub snapshot: Snapshot,
     pub names: Arc<NameCache>,
-    /// What the process says that it sheds.
+    /// The load that the process reports as shed.
     pub shedding: Arc<Shedding>,
-    /// What was asked of the DNS.
+    /// Pending DNS queries.
     pub questions: Vec<(QueryId, LocateQuery)>,
-    /// What was given to the store.
+    /// Records given to the store.
     pub records: Vec<(Option<u64>, Vec<u8>)>,
-    /// Whether invariants are looked at after each step; a world of thousands does it by itself.
+    /// Whether invariants are checked after each step; a world with thousands of calls checks them itself.
     pub is_checked: bool,
 }
 
 impl World {
-    /// A shard with one UDP listener that asks nobody for credentials, changed by `edit`.
+    /// Creates a shard with one UDP listener and no authentication, changed by `edit`.
     pub fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
         Self::listening(&["UDP"], edit)
     }
 
-    /// The same with keys of its own, as a server has that is not one of a cluster.
+    /// The same with its own keys, like a server outside the cluster.
     pub fn with_key(key: [u8; 16], edit: impl FnOnce(&mut Snapshot)) -> Self {
         Self::with_locations(key, SERVER, &["UDP"], edit, |locations| locations)
     }
 
-    /// The same while the registrations of before are still being read.
+    /// The same while stored registrations are being loaded.
     pub fn loading(edit: impl FnOnce(&mut Snapshot)) -> Self {
         Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::with_pending_source)
     }
@@ -161,26 +161,26 @@ impl World {
         Self { shard, steering, now, events, locations, snapshot, names, shedding, questions, records, is_checked }
     }
 
-    /// Gives the shard a new configuration, the present one changed by `edit`.
+    /// Gives the shard a new configuration: the current one changed by `edit`.
     pub fn configure(&mut self, edit: impl FnOnce(&mut Snapshot)) {
         edit(&mut self.snapshot);
         self.shard.handle_input(self.now, Input::Config(Arc::new(self.snapshot.clone())));
         assert!(self.drain().is_empty());
     }
 
-    /// Gives the shard a datagram; what leaves.
+    /// Sends the shard a datagram and returns its outputs.
     pub fn input(&mut self, from: &str, text: &str) -> Vec<SentMessage> {
         let peer = from.parse().expect("an address");
         self.input_by(Flow::new(ListenerId(0), Transport::Udp, peer), text)
     }
 
-    /// Gives the shard a message that came by `flow`; what leaves.
+    /// Sends the shard a message by `flow` and returns its outputs.
     pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<SentMessage> {
         self.hand(flow, text);
         self.drain()
     }
 
-    /// The same, with what leaves left there. A response that no shard owns comes as one that nothing is known of.
+    /// The same without draining the outputs. A response that no shard owns is passed in without steering results.
     pub fn hand(&mut self, flow: Flow, text: &str) {
         let peek = &Peek::read(text.as_bytes()).expect("has a head");
         let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
@@ -189,20 +189,20 @@ impl World {
         self.shard.handle_input(self.now, input);
     }
 
-    /// Gives the shard anything; what leaves.
+    /// Gives the shard any input and returns its outputs.
     pub fn give(&mut self, input: Input<'_>) -> Vec<SentMessage> {
         self.shard.handle_input(self.now, input);
         self.drain()
     }
 
-    /// Answers the oldest question to the DNS; what leaves.
+    /// Answers the oldest DNS query and returns the outputs.
     pub fn resolve(&mut self, answer: LocateResult) -> Vec<SentMessage> {
         let (query, question) = self.questions.remove(0);
         self.names.insert(self.now, &question, answer.clone(), Duration::from_secs(60));
         self.give(Input::Resolved { query, answer })
     }
 
-    /// Lets time pass; what leaves, with the milliseconds since the call.
+    /// Lets time pass; returns the outputs, each with the milliseconds since the start.
     pub fn wait(&mut self, duration: Duration) -> Vec<(u64, SentMessage)> {
         let (begin, end) = (self.now, self.now + duration);
         let mut sent = Vec::new();
@@ -216,13 +216,13 @@ impl World {
         sent
     }
 
-    /// Answers `request` from where it was sent, by the flow that it was sent on; what leaves.
+    /// Answers `request` as its receiver, on its flow; returns the outputs.
     pub fn respond(&mut self, request: &SentMessage, status: u16, tag: &str, extra: &str) -> Vec<SentMessage> {
         let tag = if tag.is_empty() { String::new() } else { format!(";tag={tag}") };
         self.input_by(request.flow, &request.response(status, "Reason", &tag, extra))
     }
 
-    /// Lets all timers run out; what leaves meanwhile. Nothing may be left then.
+    /// Lets all timers run out and checks that no state remains; returns the outputs.
     pub fn settle(&mut self) -> Vec<SentMessage> {
         let sent = self.wait(Duration::from_secs(300)).into_iter().map(|(_, sent)| sent).collect();
         assert_eq!(self.shard.transactions(), 0, "transactions are left");
@@ -262,7 +262,7 @@ impl World {
     }
 }
 
-/// Makes a server one of a first stage of three clusters, of one member each.
+/// Makes the server a first stage for three clusters with one member each.
 pub fn first_stage(snapshot: &mut Snapshot) {
     let cluster = |number: u8| {
         let address = format!("198.51.100.{number}:5060");
@@ -300,7 +300,7 @@ pub fn request(method: &str, uri: &str, branch: &str, extra: &str) -> String {
     )
 }
 
-/// The statuses of responses and the methods of requests, with where they go.
+/// Returns the statuses of responses and the methods of requests, with their destinations.
 pub fn summary(sent: &[SentMessage]) -> Vec<String> {
     sent.iter()
         .map(|s| {
@@ -309,19 +309,19 @@ pub fn summary(sent: &[SentMessage]) -> Vec<String> {
         .collect()
 }
 
-/// The first request of `method` among `sent`.
+/// Returns the first request of `method` in `sent`.
 pub fn find(sent: &[SentMessage], method: &str) -> SentMessage {
     let found = sent.iter().find(|sent| sent.method() == method);
     found.unwrap_or_else(|| panic!("no {method} in {:?}", summary(sent))).clone()
 }
 
-/// The statuses of the final responses to the caller among `sent`.
+/// Returns the statuses of the final responses to the caller in `sent`.
 pub fn finals(sent: &[SentMessage]) -> Vec<u16> {
     let caller = ALICE.parse().expect("an address");
     sent.iter().filter(|sent| sent.to == caller).map(SentMessage::status).filter(|status| *status >= 200).collect()
 }
 
-/// Where the requests of `method` among `sent` go.
+/// Returns the destinations of the requests of `method` in `sent`.
 pub fn destinations(sent: &[SentMessage], method: &str) -> Vec<String> {
     sent.iter().filter(|sent| sent.method() == method).map(|sent| sent.to.to_string()).collect()
 }

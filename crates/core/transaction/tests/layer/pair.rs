@@ -1,4 +1,4 @@
-//! Two layers joined in virtual time: `near` has the client transactions, `far` the server transactions.
+//! Two connected layers in virtual time: `near` has the client transactions, `far` the server transactions.
 
 use core::net::SocketAddr;
 
@@ -39,18 +39,18 @@ pub(crate) fn response(to: &[u8], status: Status) -> Vec<u8> {
     out
 }
 
-/// Whether a message is lost, by whether `near` sent it and its first line.
+/// Decides whether a message is lost, given whether `near` sent it and its first line.
 pub(crate) type Loss = dyn FnMut(bool, &str) -> bool;
 
 pub(crate) struct Pair {
     pub(crate) now: Timestamp,
     pub(crate) near: Transactions,
     pub(crate) far: Transactions,
-    /// What the network loses.
+    /// The messages that the network loses.
     pub(crate) loses: Box<Loss>,
-    /// What was sent: milliseconds, and the method or status.
+    /// The messages sent: time in ms, and the method or status.
     pub(crate) sent: Vec<(u64, String)>,
-    /// The text of each message that was sent.
+    /// The text of each message sent.
     pub(crate) texts: Vec<String>,
     /// The statuses that reached the near user.
     pub(crate) received: Vec<u16>,
@@ -58,7 +58,7 @@ pub(crate) struct Pair {
     pub(crate) events: Vec<(u64, Event)>,
     /// The requests that reached the far user, with their transactions.
     pub(crate) requests: Vec<(ServerId, Vec<u8>)>,
-    /// Who is told of the ends of server transactions.
+    /// The user of the server transactions.
     pub(crate) far_user: u32,
     out: Buf,
 }
@@ -91,7 +91,7 @@ impl Pair {
         id
     }
 
-    /// The far user answers its `nth` request.
+    /// Sends the far user's response to its `nth` request.
     pub(crate) fn respond(&mut self, nth: usize, status: Status) {
         let (id, request) = self.requests[nth].clone();
         let message = response(&request, status);
@@ -120,7 +120,7 @@ impl Pair {
         self.now = end;
     }
 
-    /// The instants at which `what` was sent.
+    /// Returns the times in ms at which `what` was sent.
     pub(crate) fn instants(&self, what: &str) -> Vec<u64> {
         self.sent.iter().filter(|(_, sent)| sent == what).map(|(at, _)| *at).collect()
     }
@@ -133,7 +133,7 @@ impl Pair {
         }
     }
 
-    /// Delivers until nothing is on its way.
+    /// Delivers until no message is in transit.
     pub(crate) fn settle(&mut self) {
         loop {
             self.near.check_invariants();

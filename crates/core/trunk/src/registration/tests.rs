@@ -1,4 +1,4 @@
-//! A registration against an imagined registrar, in virtual time.
+//! Tests of a registration against a simulated registrar, in virtual time.
 
 use super::*;
 use crate::trunk::{Account, Credentials, NextHop, Secret};
@@ -25,7 +25,7 @@ fn trunk() -> Trunk {
     }
 }
 
-/// A registration with its clock and the last request that it wrote.
+/// A registration with its clock and its last request.
 struct Desk {
     registration: Registration,
     now: Timestamp,
@@ -43,7 +43,7 @@ impl Desk {
         Self::of(trunk(), 7)
     }
 
-    /// Goes to the next time-out, and writes what is due then.
+    /// Advances to the next timeout and writes what is due.
     fn advance(&mut self) -> Duration {
         let at = self.registration.poll_timeout().expect("something is to come").max(self.now);
         let waited = at - self.now;
@@ -97,10 +97,12 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+//= rfc3581#3:empty
 #[test]
 fn a_register_is_as_rfc_3261_wants_it() {
     let mut desk = Desk::start();
     assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9:5060;branch="));
+    assert!(desk.header("Via").is_some_and(|via| via.ends_with(";rport")), "without a value");
     assert_eq!(desk.header("To"), Some("<sip:acct@carrier.example>"));
     assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060>"));
     assert_eq!((desk.header("Expires"), desk.header("CSeq")), (Some("3600"), Some("1 REGISTER")));
@@ -145,6 +147,7 @@ fn what_was_granted_is_found_where_it_stands() {
     }
 }
 
+//= rfc7616#3.3:refused
 #[test]
 fn a_challenge_is_answered_once() {
     let mut desk = Desk::start();
@@ -163,6 +166,8 @@ fn a_challenge_is_answered_once() {
     assert_eq!(desk.header("Authorization"), None, "the nonce is not tried again");
 }
 
+//= rfc7616#3.4:count-rises
+//= rfc7616#3.6:remembered
 #[test]
 fn a_nonce_serves_until_the_trunk_wants_another() {
     let mut desk = Desk::start();
@@ -172,7 +177,7 @@ fn a_nonce_serves_until_the_trunk_wants_another() {
     desk.advance();
     desk.send();
     assert!(desk.header("Authorization").expect("credentials").contains("nc=00000002"));
-    // A new nonce in a new attempt is answered, said to be stale or not.
+    // A new nonce in a new attempt is answered, whether it is called stale or not.
     assert!(desk.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
     desk.send();
     let credentials = desk.header("Authorization").expect("credentials");
@@ -341,7 +346,7 @@ fn the_password_is_never_shown() {
     assert!(!format!("{:?}", trunk()).contains("hush"));
 }
 
-/// What can happen to a registration.
+/// Events of a registration.
 const EVENTS: [&str; 10] =
     ["timeout", "200", "200 zero", "401", "423", "403", "503", "failure", "elsewhere", "unregister"];
 
@@ -360,7 +365,7 @@ fn happen(desk: &mut Desk, event: &str) {
     }
 }
 
-/// The phase and the state, in a letter or two.
+/// Returns phase and state as a letter or two.
 fn show(desk: &Desk) -> String {
     let phase = match desk.registration.phase {
         Phase::Waiting(_) => "waits",
@@ -432,7 +437,7 @@ fn every_event_in_every_state() {
 }
 
 proptest! {
-    /// Whatever happens, it is stopped, or it waits for a time, or a request is due.
+    /// After any events it is stopped, waits for a time, or has a request due.
     #[test]
     fn it_is_never_stuck(seed in any::<u64>(), events in proptest::collection::vec(0..EVENTS.len(), 0..60)) {
         let mut desk = Desk::of(trunk(), seed);

@@ -1,14 +1,14 @@
 //! Redis and Valkey: one server of several, the one that sentinels name, or a cluster.
 //!
-//! | key | what | |
+//! | key | type | content |
 //! |---|---|---|
 //! | `{NAME}:members` | set | the numbers of all members |
 //! | `{NAME:MEMBER}:log` | stream | the member's log: an entry's id is its incarnation and number, its field `e` the rest |
-//! | `{NAME:MEMBER}:c:CONTACT` | string | the newest change of a contact by this member, behind its version; expires when nothing older lasts any more |
-//! | `{NAME:MEMBER}:beat` | string | what changes with each beat, and where the member takes requests; expires when it stops |
+//! | `{NAME:MEMBER}:c:CONTACT` | string | the newest change of a contact by this member, after its version; expires when no older change is valid |
+//! | `{NAME:MEMBER}:beat` | string | a value that changes with each heartbeat, and the member's SIP address; expires when heartbeats stop |
 //!
-//! All of a member's keys are in one slot of a cluster, for what stands in braces decides of it. A change is set before its entry is
-//! appended. So whoever notes where the logs end, and then reads all changes, misses none.
+//! All keys of a member are in one cluster slot, because the part in braces determines it. A change is set before its
+//! entry is appended. A reader that first notes the log ends and then reads all changes therefore misses none.
 
 mod nodes;
 mod slot;
@@ -27,26 +27,26 @@ use crate::context::{ENGINE_TIMEOUT, EngineContext, FOLLOW_EVERY, FOLLOW_FOR, LO
 use crate::engine::{Engine, EngineError, is_connection_lost};
 use crate::{EngineAddress, EngineKind};
 
-/// Keys that are read at once.
+/// Maximum number of keys read at once.
 const READ_KEYS: usize = 1_000;
-/// Digits of the version before each change.
+/// Number of digits of the version before each change.
 const VERSION_LEN: usize = 16;
-/// How long the sign of life of a member lasts.
+/// Expiry of a member's heartbeat key.
 const HEARTBEAT_TTL: Duration = Duration::from_secs(10);
 
-/// After how many beats the sentinels are asked whether the master is still the one.
+/// Number of heartbeats between checks of the master with the sentinels.
 const HEARTBEATS_PER_CHECK: u64 = 4;
 
-/// A log as `XREAD` shows it.
+/// A log as returned by `XREAD`.
 type Log = (String, Vec<(String, Vec<(String, Vec<u8>)>)>);
-/// Its last entry as `XREVRANGE` shows it.
+/// Its last entry as returned by `XREVRANGE`.
 type LastEntry = Vec<(String, Value)>;
 
-/// What the members share.
+/// A Redis engine.
 pub(crate) struct Redis {
     own: EngineContext,
     kind: EngineKind,
-    /// What commands go over, and what waits for something new: connections of its own, for they are blocked.
+    /// Connections for commands and for following logs. They are separate because following blocks.
     commands: Mutex<Option<Nodes>>,
     follows: Mutex<Option<Nodes>>,
 }
@@ -68,7 +68,7 @@ impl Redis {
         format!("{{{}}}:members", self.own.name)
     }
 
-    /// The connections of a kind, which are made where there are none.
+    /// Returns the connections of a slot, establishing them if necessary.
     async fn nodes(&self, slot: &Mutex<Option<Nodes>>) -> Result<Nodes, EngineError> {
         let mut slot = slot.lock().await;
         if let Some(nodes) = slot.as_ref().filter(|nodes| nodes.epoch == self.own.epoch()) {
@@ -116,7 +116,7 @@ impl Redis {
             let entries = self.new_entries(node, from, Some(FOLLOW_FOR)).await?;
             return Ok(Reply::Entries(entries));
         }
-        // No server waits for logs that are in several slots.
+        // A server cannot block on logs in several slots.
         let end = Instant::now() + FOLLOW_FOR;
         loop {
             let mut found = Vec::new();
@@ -131,7 +131,7 @@ impl Redis {
         }
     }
 
-    /// What a server has behind these positions. Waits where that is nothing.
+    /// Returns a server's entries after these positions. Waits if there are none.
     async fn new_entries(
         &self,
         node: &Node,
@@ -179,7 +179,7 @@ impl Redis {
         Ok(Reply::Appended(entry.position))
     }
 
-    /// The changes of an entry.
+    /// Adds the changes of an entry to the pipeline.
     fn put(&self, pipeline: &mut Pipeline, node: &Node, entry: &Entry) {
         let newest = changes::of_entry(entry, self.own.max_lifetime);
         let store_ms = self.own.store_ms();
@@ -194,7 +194,7 @@ impl Redis {
         command.ignore();
     }
 
-    /// Waits until as many replicas as are promised have all that was there after the last command over this connection.
+    /// Waits until the configured number of replicas has everything up to the last command on this connection.
     async fn wait_for_replicas(&self, node: &Node) -> Result<(), EngineError> {
         if self.own.replicas == 0 {
             return Ok(());
@@ -206,7 +206,7 @@ impl Redis {
             return Ok(());
         }
         let why = format!(
-            "{have} replicas have what was written, and cluster.replicas is {}; start more, or lower it",
+            "only {have} replicas have the write, and cluster.replicas is {}; start more replicas, or lower it",
             self.own.replicas
         );
         Err(EngineError::Failed { engine: node.engine.clone(), why })
@@ -237,7 +237,8 @@ impl Redis {
         Ok(Reply::Heartbeats(beats.into_iter().filter_map(alive).collect()))
     }
 
-    /// A master that was cut off may not know yet that it is none any more.
+    /// Checks with the sentinels that the master is still the same: one that was cut off may not know that it has
+    /// been replaced.
     async fn check_master(&self, nodes: &Nodes) -> Result<(), EngineError> {
         let (Ok(named), Some(node)) = (nodes::query_sentinels(&self.own.engines).await, nodes.only()) else {
             return Ok(());
@@ -272,7 +273,7 @@ impl Engine for Redis {
     }
 }
 
-/// What the servers answer to the same question about each member, asked at once of each server.
+/// Queries one key of each member, pipelined per server.
 async fn query_each<T: FromRedisValue>(
     nodes: &Nodes,
     members: &[MemberId],
@@ -297,7 +298,7 @@ async fn query_each<T: FromRedisValue>(
     Ok(answers)
 }
 
-/// What these keys have, and, asked for at the same time, the keys that come next and from where it goes on behind them.
+/// Reads these keys and, at the same time, scans for the next keys and the cursor after them.
 async fn read_more(
     node: &Node,
     pattern: &str,
@@ -308,7 +309,7 @@ async fn read_more(
     if let Some(cursor) = cursor {
         pipeline.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(READ_KEYS);
     }
-    // Those of one slot can be read at once.
+    // Keys of the same slot can be read at once.
     for keys in keys.chunk_by(|one, next| slot::of(one) == slot::of(next)) {
         pipeline.cmd("MGET").arg(keys);
     }
@@ -328,7 +329,7 @@ async fn read_more(
     Ok((next, changes))
 }
 
-/// Whether the servers can be connected to.
+/// Checks that the servers accept connections.
 pub(crate) async fn check(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
     Nodes::connect(kind, engines, 0).await.map(drop)
 }
@@ -337,12 +338,12 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(0)
 }
 
-/// A position as an entry's id.
+/// Formats a position as an entry id.
 fn id(position: Position) -> String {
     format!("{}-{}", position.incarnation, position.number)
 }
 
-/// An entry's id as a position.
+/// Parses an entry id as a position.
 fn position(id: &str) -> Option<Position> {
     let (incarnation, number) = id.split_once('-')?;
     Some(Position { incarnation: incarnation.parse().ok()?, number: number.parse().ok()? })

@@ -1,4 +1,4 @@
-//! The sets that routes name, and the gateways that the database has in them.
+//! Gateway sets named by routes, and their gateways in the database.
 
 use std::net::IpAddr;
 
@@ -10,11 +10,11 @@ use super::values::{Destination, SetName, Target, TargetOrSet, WeightedTarget};
 use super::{Action, Config, Route};
 
 impl Config {
-    /// What an operator should know of where routes and trunks lead, with its key: sets that nobody is in service of, and
-    /// targets that no listener reaches.
+    /// Returns warnings about routes and trunks, with their keys: sets without a gateway in service, and targets that
+    /// no listener reaches.
     ///
     /// # Errors
-    /// A set in which a gateway is no target; no part of such a set is used.
+    /// A set has a gateway that is not a valid target; no part of such a set is used.
     pub fn route_warnings(&self, gateways: &Gateways) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (index, route) in self.routes.iter().enumerate() {
@@ -50,7 +50,7 @@ impl Config {
         Ok(warnings)
     }
 
-    /// Whether a listener reaches one of the targets of a route.
+    /// Returns whether a listener reaches one of a route's targets.
     fn is_reached(&self, route: &Route, gateways: &Gateways) -> Result<bool, String> {
         for target in &route.targets {
             let is_reached = match target {
@@ -66,12 +66,12 @@ impl Config {
         Ok(false)
     }
 
-    /// Why no listener reaches a target; nothing where one does, or where only the DNS knows.
+    /// Returns why no listener reaches a target; `None` if one does, or if only DNS can tell.
     #[must_use]
     pub fn unreachable(&self, target: &Target) -> Option<UnreachableTarget> {
         let (transport, ip) = match &target.next_hop {
             NextHop::Address(hop) => (hop.transport, Some(hop.address.ip())),
-            // By its records, where it names no transport.
+            // Without a transport in the URI, DNS records decide.
             NextHop::Name(_) => (target.transport?, None),
         };
         let of_transport = || self.server.listen.iter().filter(|listen| listen.transport == transport);
@@ -102,14 +102,14 @@ pub struct UnreachableTarget {
 }
 
 impl UnreachableTarget {
-    /// Why that is, what follows where the other targets of its route are reached, or are not, and what to add.
+    /// Returns the reason, the consequence with or without other reachable targets in the route, and what to add.
     #[must_use]
     pub fn message(&self, are_others_reached: bool) -> String {
         let consequence = if are_others_reached { "it is never tried" } else { "what is sent there gets 502" };
         self.with(consequence)
     }
 
-    /// As [`told`](Self::told) where it is not known what else there is.
+    /// Like [`message`](Self::message), for when the other targets are unknown.
     #[must_use]
     pub fn message_alone(&self) -> String {
         self.with("it is never tried, and what has no other target gets 502")
@@ -121,19 +121,19 @@ impl UnreachableTarget {
     }
 }
 
-/// The gateways of the set to which calls go, in the order of their priorities.
+/// Returns the gateways of a set that take calls, in order of priority.
 ///
 /// # Errors
-/// One of them is no target.
+/// A gateway is not a valid target.
 pub(super) fn members(gateways: &Gateways, SetName(name): &SetName) -> Result<Vec<Destination>, String> {
     let enabled = gateways.members(name.as_bytes()).iter().filter(|gateway| gateway.enabled);
     enabled.map(|gateway| destination(gateway).map_err(|why| bad(name, gateway, &why))).collect()
 }
 
-/// A gateway as a balancer's target.
+/// Converts a gateway to a balancer's target.
 ///
 /// # Errors
-/// It is no target.
+/// It is not a valid target.
 pub(crate) fn share_of(SetName(name): &SetName, gateway: &Gateway) -> Result<WeightedTarget, String> {
     let Destination { target, priority, weight } = destination(gateway).map_err(|why| bad(name, gateway, &why))?;
     Ok(WeightedTarget { target, priority, weight, capacity: gateway.capacity })

@@ -1,11 +1,11 @@
-//! What a configuration asks of the machine that it does not have.
+//! Warnings about settings that exceed the machine.
 
 use super::values::{Affinity, Spin};
 use super::{Config, Spread};
 
 impl Config {
-    /// What an operator should know of the workers on a machine with `cores`, of which the process may use those numbered
-    /// `usable`: keys, and what is odd about them with its remedy. Nothing of it keeps a server from running.
+    /// Returns warnings about the workers on a machine with `cores`, of which the process may use those numbered
+    /// `usable`: each a key and the problem with its remedy. None of them prevents a start.
     #[must_use]
     pub fn machine_warnings(&self, cores: usize, usable: &[usize]) -> Vec<(String, String)> {
         let workers = self.workers(cores);
@@ -19,7 +19,7 @@ impl Config {
             );
             tell("server.workers", what);
         }
-        // With workers beside it, a higher one is refused.
+        // If workers is also set, a higher value is refused.
         if let Some(least) = self.server.min_workers.filter(|least| *least > workers) {
             let there = counted(workers.into(), "worker");
             let what = format!("{least} is more than there are, {there} (one a core): all of them have work; lower it");
@@ -85,7 +85,7 @@ fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// As `0-3, 8`.
+/// Formats core numbers as `0-3, 8`.
 fn ranges(cores: &[usize]) -> String {
     let mut parts: Vec<(usize, usize)> = Vec::new();
     for core in cores {

@@ -1,4 +1,4 @@
-//! Where records come from: `hickory-resolver`, without its cache.
+//! Record lookups with `hickory-resolver`, without its cache.
 
 use std::future::Future;
 use std::io;
@@ -17,40 +17,40 @@ use hickory_resolver::proto::rr::{Name, Record, RecordType};
 
 use super::{DnsConfig, NameServers};
 
-/// The system's list of name servers.
+/// The system's resolver configuration.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Queries under way on one connection to a name server.
+/// Maximum number of concurrent queries on one connection to a name server.
 const MAX_ACTIVE_REQUESTS: usize = 1_024;
 
-/// Records of a name and a type.
+/// Records of one name and type.
 pub(super) struct RecordAnswer {
     pub(super) records: Vec<Record>,
-    /// The smallest TTL among them and the aliases that lead to them.
+    /// Smallest TTL of the records and of the aliases that lead to them.
     pub(super) ttl: Duration,
 }
 
-/// Why there are no records.
+/// Reason why there are no records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordError {
-    /// There are none, which may be believed for so long; `None`: the DNS did not say (RFC 2308 §5).
+    /// The records do not exist, with the lifetime of this answer; `None` if DNS gave none (RFC 2308 §5).
     None(Option<Duration>),
-    /// The server does not know this kind of question.
+    /// The server does not support this type of query.
     NotImplemented,
-    /// The DNS did not answer, or with a failure.
+    /// DNS did not answer, or answered with a failure.
     NoAnswer,
 }
 
-/// What can be asked for records.
+/// Lookup of records.
 pub(super) trait RecordLookup: Clone + Send + Sync + 'static {
-    /// The records of `name`, which is fully qualified, aliases followed.
+    /// Returns the records of the fully qualified `name`, following aliases.
     fn look_up(&self, name: Name, kind: RecordType) -> impl Future<Output = Result<RecordAnswer, RecordError>> + Send;
 
-    /// Whether there is anybody to ask; if not, only addresses are known, from the hosts file.
+    /// Whether there are name servers; without them, only addresses in the hosts file are known.
     fn has_servers(&self) -> bool;
 }
 
-/// The real DNS.
+/// Lookup in the real DNS.
 #[derive(Clone)]
 pub(super) struct Hickory {
     resolver: TokioResolver,
@@ -72,7 +72,7 @@ impl Hickory {
 fn set_options(options: &mut ResolverOpts, config: &DnsConfig) {
     let attempts = config.attempts.max(1);
     options.timeout = config.timeout / attempts;
-    // They count what comes after the first.
+    // The library counts retries after the first attempt.
     options.attempts = usize::try_from(attempts - 1).unwrap_or(usize::MAX);
     options.cache_size = 0;
     options.preserve_intermediates = true;

@@ -1,4 +1,4 @@
-//! Who waits for what: the loop of the resolver's thread.
+//! Loop of the resolver's thread, with the waiters of each query.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use super::records::RecordLookup;
 use super::rfc3263::{Locator, addresses, locate, servers};
 use super::{Counters, DnsConfig, MAX_IN_FLIGHT, MAX_WAITING, Reach, Reply, ServersReply};
 
-/// One question with the one who asked it.
+/// A query with the reply function of its asker.
 pub(super) struct Request {
     pub(super) question: LocateQuery,
     pub(super) reply: LookupReply,
 }
 
-/// What is wanted of a name.
+/// Kind of lookup, with its reply function.
 pub(super) enum LookupReply {
-    /// Where it is.
+    /// Addresses of the next hop.
     Location(Reply),
-    /// Which servers its SRV records name.
+    /// Servers in SRV records.
     Servers(ServersReply),
-    /// Which addresses it has.
+    /// Addresses of a host.
     Addresses(ServersReply),
 }
 
 impl LookupReply {
-    /// Answers that there is no answer.
+    /// Replies that there is no answer.
     pub(super) fn refuse(self) {
         match self {
             Self::Location(reply) => reply(Err(LocateError::NoAnswer), Duration::ZERO),
@@ -40,7 +40,7 @@ impl LookupReply {
     }
 }
 
-/// The questions that are under way.
+/// Queries in progress.
 pub(super) struct ResolverLoop<R> {
     records: R,
     reach: Reach,
@@ -48,11 +48,11 @@ pub(super) struct ResolverLoop<R> {
     counters: Arc<Counters>,
     slots: Arc<Semaphore>,
     waiting: HashMap<LocateQuery, Vec<Reply>>,
-    /// All replies of `waiting`.
+    /// Number of replies in `waiting`.
     waiters: usize,
     tasks: JoinSet<(LocateResult, Duration)>,
     asked_by: HashMap<Id, LocateQuery>,
-    /// Few ask for servers, and no two for the same.
+    /// Server lookups. They are rare and never share a name, so equal ones are not merged.
     of_servers: JoinSet<()>,
 }
 
@@ -72,7 +72,7 @@ impl<R: RecordLookup> ResolverLoop<R> {
         }
     }
 
-    /// Answers what comes out of `queue` until that is closed; what is open then is answered [`Failure::NoAnswer`].
+    /// Answers requests from `queue` until it is closed. Queries pending then are answered [`LocateError::NoAnswer`].
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         loop {
             tokio::select! {
@@ -111,7 +111,7 @@ impl<R: RecordLookup> ResolverLoop<R> {
     }
 
     fn locator(&self) -> Locator<R> {
-        // A little is kept back, so that the asker has the answer within the time, and not after it.
+        // A margin ensures that the asker gets the answer before its timeout.
         let deadline = Instant::now() + self.timeout - self.timeout / 20;
         Locator { records: self.records.clone(), reach: self.reach, deadline }
     }
@@ -137,7 +137,7 @@ impl<R: RecordLookup> ResolverLoop<R> {
     fn handle_done(&mut self, done: Result<(Id, (LocateResult, Duration)), JoinError>) {
         let (id, (answer, ttl)) = match done {
             Ok(done) => done,
-            // The panic hook has reported it; whoever waits shall not wait for ever.
+            // The panic hook has reported it; waiters still need an answer.
             Err(error) => (error.id(), (Err(LocateError::NoAnswer), Duration::ZERO)),
         };
         count(&self.counters, answer.as_ref().err());
@@ -163,7 +163,7 @@ fn answer_all(replies: Vec<Reply>, answer: &LocateResult, ttl: Duration) {
     }
 }
 
-/// Locates once there is a free slot, all within the locator's time.
+/// Locates once a slot is free, all within the locator's timeout.
 async fn locate_limited<R: RecordLookup>(
     slots: Arc<Semaphore>,
     locator: Locator<R>,

@@ -1,4 +1,4 @@
-//! RFC 3263 against records that are written down here; the real name server is in the tests of the crate.
+//! Tests of RFC 3263 against records defined here; tests with a real name server are in the crate's `tests` folder.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,7 +22,7 @@ const NEGATIVE: Duration = Duration::from_secs(33);
 struct Zone {
     records: HashMap<(Name, RecordType), Vec<RData>>,
     lacking: HashMap<(Name, RecordType), RecordError>,
-    /// These are never answered.
+    /// Queries that are never answered.
     silent: Vec<(Name, RecordType)>,
     no_servers: bool,
     asked: Arc<Mutex<Vec<(String, RecordType)>>>,
@@ -91,7 +91,7 @@ impl Zone {
         self.with(at, RData::SRV(SRV::new(priority, weight, 5060, name(target))))
     }
 
-    /// By UDP and TCP over IPv4, in virtual time.
+    /// Looks up servers over UDP and TCP on IPv4, in virtual time.
     fn servers(&self, question: &LocateQuery) -> (ServersAnswer, Duration) {
         let reach =
             Reach::of([Transport::Udp, Transport::Tcp].map(|transport| (transport, (Ipv4Addr::LOCALHOST, 0).into())));
@@ -102,7 +102,7 @@ impl Zone {
         })
     }
 
-    /// The addresses of a host, in virtual time.
+    /// Looks up a host's addresses, in virtual time.
     fn addresses(
         &self,
         question: &LocateQuery,
@@ -127,7 +127,7 @@ impl Zone {
         self.servers(question).0.expect("it is there").into_iter().map(text).collect()
     }
 
-    /// In virtual time.
+    /// Locates in virtual time.
     fn locate(&self, question: &LocateQuery, transports: &[Transport], ipv6: bool) -> (LocateResult, Duration) {
         let families: &[SocketAddr] = &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
         let families = &families[..1 + usize::from(ipv6)];
@@ -180,7 +180,7 @@ fn of_thousands_of_records_few_are_kept() {
 #[test]
 fn what_is_too_long_for_a_name_is_not_asked_for() {
     let mut config = DnsConfig::new(Reach::of([(Transport::Udp, (Ipv4Addr::LOCALHOST, 5060).into())]));
-    // Nobody is there; nobody is asked either.
+    // Nothing listens there, and nothing is sent there.
     config.servers = vec![(Ipv4Addr::LOCALHOST, 1).into()];
     let resolver = DnsResolver::start(&config).expect("a thread");
     let answer = Arc::new(Mutex::new(None));
@@ -191,6 +191,8 @@ fn what_is_too_long_for_a_name_is_not_asked_for() {
     assert_eq!((resolver.counts().asked, resolver.counts().missing), (1, 1));
 }
 
+//= rfc3263#4.1:sips-services
+//= rfc3263#4.1:sips-kept
 #[test]
 fn a_sips_uri_goes_by_tls_only() {
     let zone = Zone::default()
@@ -202,10 +204,10 @@ fn a_sips_uri_goes_by_tls_only() {
     assert_eq!(zone.hops(&question(None, true), ALL, false), ["TLS 192.0.2.1:5061"]);
     assert_eq!(zone.hops(&question(Some(Transport::Tcp), true), ALL, false), ["TLS 192.0.2.1:5061"]);
     assert_eq!(zone.locate(&question(Some(Transport::Udp), true), ALL, false).0, Err(LocateError::NoSuchName));
-    // Without any service records too.
+    // The same without service records.
     let plain = Zone::default().a("h", 1);
     assert_eq!(plain.hops(&question(None, true), ALL, false), ["TLS 192.0.2.1:5061"]);
-    // A sip URI may be sent by TLS where the domain says so, but does not ask for it otherwise.
+    // A sip URI may use TLS if the domain offers it, but does not require it.
     assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060", "TLS 192.0.2.1:5061"]);
     plain.hops(&question(None, false), ALL, false);
     let asked = plain.asked.lock().unwrap();
@@ -220,6 +222,7 @@ fn a_websocket_has_no_service_records() {
     assert!(zone.asked.lock().unwrap().iter().all(|(_, kind)| *kind == RecordType::A));
 }
 
+//= rfc3263#4.1:unknown-services
 #[test]
 fn services_that_we_do_not_have_leave_srv_to_be_asked() {
     let zone = Zone::default().naptr("h", 1, "SIPS+D2T", "_sips._tcp.h").srv("_sip._tcp.h", 5070, "one").a("one", 1);
@@ -235,6 +238,7 @@ fn a_target_of_two_services_is_asked_for_once() {
     assert_eq!(asked.iter().filter(|(_, kind)| *kind == RecordType::A).count(), 1, "{asked:?}");
 }
 
+//= rfc3263#4.1:port
 #[test]
 fn one_address_family_that_is_not_answered_does_not_cost_the_other() {
     let zone = Zone::default().a("h", 1).aaaa("h").silent("h", RecordType::AAAA);
@@ -244,6 +248,7 @@ fn one_address_family_that_is_not_answered_does_not_cost_the_other() {
     assert_eq!(zone.hops(&LocateQuery { port: Some(7), ..question(None, false) }, ALL, true), ["UDP 192.0.2.1:7"]);
 }
 
+//= rfc3263#4.1:default
 #[test]
 fn without_an_answer_nothing_is_guessed() {
     let there = || Zone::default().a("h", 1);
@@ -253,7 +258,7 @@ fn without_an_answer_nothing_is_guessed() {
     assert_eq!(ask(there().lacks("h", RecordType::NAPTR, RecordError::NoAnswer)), no_answer);
     assert_eq!(ask(there().silent("_sip._udp.h", RecordType::SRV)), no_answer);
     assert_eq!(ask(Zone::default().silent("h", RecordType::A)), no_answer);
-    // A server that knows no NAPTR has none.
+    // A server that does not support NAPTR has no NAPTR records.
     let old = there().lacks("h", RecordType::NAPTR, RecordError::NotImplemented);
     assert_eq!(old.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060"]);
 }
@@ -281,6 +286,8 @@ fn domain(transport: Option<Transport>) -> LocateQuery {
     LocateQuery::new(b"sip.example.com", None, transport, false)
 }
 
+//= rfc3263#4.1:transport-of-uri
+//= rfc3263#4.1:naptr
 #[test]
 fn servers_are_those_of_one_transport_with_their_shares() {
     let zone = Zone::default().weighed("_sip._udp.sip", 10, 3, "One").weighed("_sip._udp.sip", 20, 0, "two").weighed(

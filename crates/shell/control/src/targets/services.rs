@@ -1,5 +1,5 @@
-//! What the DNS says of the names that balancers have targets from: asked again before it is out of date, and kept where the
-//! DNS says nothing.
+//! DNS answers for the names in balancers' targets. Names are queried again before their answers expire; the last
+//! answer remains in use while DNS does not answer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use crate::config::Config;
 use crate::config::values::{DnsName, TargetSource};
 use crate::dns::{Server, ServersAnswer};
 
-/// An answer is asked for again after its time, but not sooner and not later than this.
+/// Minimum time until an answer is queried again. Otherwise its TTL applies, up to a maximum.
 const OFTEN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(3600);
-/// And so soon where there was none.
+/// Time until the next query if there was no answer.
 const RETRY: Duration = Duration::from_secs(15);
-/// So long an answer is waited for at most before it is asked for anew.
+/// Time after which a query without a reply is repeated.
 const LOST: Duration = Duration::from_secs(60);
 
-/// The names, each with its servers as of the last answer that had any.
+/// The names, each with its servers from the last useful answer.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
     by_name: BTreeMap<String, Service>,
@@ -27,34 +27,34 @@ pub struct Services {
 #[derive(Clone, Debug)]
 struct Service {
     name: DnsName,
-    /// None where there has been no answer yet; in one order whatever order the DNS gives them in.
+    /// Servers in sorted order, independent of the order in DNS; `None` before the first answer.
     servers: Option<Vec<Server>>,
-    /// When it is asked for next.
+    /// Time of the next query.
     due: Instant,
     failing: Option<LocateError>,
 }
 
-/// What an answer changes.
+/// Effect of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceUpdate {
-    /// Nothing that anybody would want to know.
+    /// Nothing changed that needs reporting.
     Nothing,
-    /// The servers are others than before.
+    /// The servers changed.
     Servers,
-    /// There is no answer any more, or none that names a server; what was known stays.
+    /// There is no answer, or none that names a server; the known servers stay.
     Failing(LocateError),
-    /// There is an answer again, and it is the same.
+    /// There is an answer again, with the same servers.
     Recovered,
 }
 
 impl Services {
-    /// Follows the names of the balancers in `config`: others are forgotten, new ones are due at once.
+    /// Follows the names of the balancers in `config`: drops others; new ones are due at once.
     pub fn follow(&mut self, config: &Config, now: Instant) {
         let sources = config.balancers.iter().flat_map(|balancer| &balancer.targets);
         self.follow_names(sources.filter_map(TargetSource::dns_name), now);
     }
 
-    /// Follows these names, and no others.
+    /// Follows exactly these names.
     pub fn follow_names(&mut self, names: impl IntoIterator<Item = DnsName>, now: Instant) {
         let mut before = std::mem::take(&mut self.by_name);
         for name in names {
@@ -65,7 +65,7 @@ impl Services {
         }
     }
 
-    /// The names that are to be asked for; until their answers come they are not given out again.
+    /// Returns the names to query. They are not returned again until their answers arrive.
     pub fn due(&mut self, now: Instant) -> Vec<DnsName> {
         let due = self.by_name.values_mut().filter(|service| service.due <= now);
         due.map(|service| {
@@ -75,12 +75,12 @@ impl Services {
         .collect()
     }
 
-    /// The names of which nothing is known yet.
+    /// Returns the names without any answer yet.
     pub fn unknown(&self) -> impl Iterator<Item = &DnsName> {
         self.by_name.values().filter(|service| service.servers.is_none()).map(|service| &service.name)
     }
 
-    /// The DNS has answered, for so long. What it says of a name that is not followed any more is nothing.
+    /// Processes an answer and its lifetime. Answers for names that are not followed are ignored.
     pub fn handle_answer(
         &mut self,
         now: Instant,
@@ -109,13 +109,13 @@ impl Services {
         }
     }
 
-    /// The servers of a name, as far as is known.
+    /// Returns the known servers of a name.
     #[must_use]
     pub fn known(&self, name: &DnsName) -> Option<&[Server]> {
         self.by_name.get(&name.to_string())?.servers.as_deref()
     }
 
-    /// Whether the last answer was none.
+    /// Returns the error if the last query failed.
     #[must_use]
     pub fn failing(&self, name: &DnsName) -> Option<LocateError> {
         self.by_name.get(&name.to_string())?.failing

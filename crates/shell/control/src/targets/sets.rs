@@ -1,4 +1,4 @@
-//! The sets as shards are told them.
+//! Target sets in the form for the shards.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ pub struct TargetSets {
     slot_loads: Arc<SlotLoads>,
 }
 
-/// One balancer's.
+/// Target set of a balancer.
 #[derive(Clone, Debug)]
 pub struct TargetSet {
     set: Arc<Set>,
-    /// Where each member is.
+    /// Next hop of each member.
     next_hops: Vec<RouteTarget>,
-    /// Who named each member.
+    /// Origin of each member.
     origins: Vec<Origin>,
 }
 
 impl TargetSets {
-    /// The sets of `config`, with the targets of `registry` that there are already. One whose targets cannot be used is empty;
-    /// why is told beside them.
+    /// Builds the sets of `config`, reusing the targets in `registry`. A set with unusable targets is empty; the
+    /// reasons are returned too.
     #[must_use]
     pub fn build_all(config: &Config, sources: &Sources<'_>, registry: &Registry) -> (Self, Vec<TargetError>) {
         let mut refused = Vec::new();
@@ -46,16 +46,16 @@ impl TargetSets {
         (Self { sets, slot_loads: registry.slot_loads() }, refused)
     }
 
-    /// As [`build_all`](Self::build_all), all or nothing.
+    /// Like [`build_all`](Self::build_all), but fails on the first error.
     ///
     /// # Errors
-    /// The first set whose targets cannot be used.
+    /// The first set with unusable targets.
     pub fn build(config: &Config, sources: &Sources<'_>, registry: &Registry) -> Result<Self, TargetError> {
         let (sets, refused) = Self::build_all(config, sources, registry);
         refused.into_iter().next().map_or(Ok(sets), Err)
     }
 
-    /// The sets that have no target, with the key of their targets and what to do.
+    /// Returns the sets without targets, with the key of their targets and a remedy.
     #[must_use]
     pub fn empty(&self, config: &Config) -> Vec<TargetError> {
         let of = |(index, balancer): (usize, &Balancer)| {
@@ -65,26 +65,26 @@ impl TargetSets {
         config.balancers.iter().enumerate().filter_map(of).collect()
     }
 
-    /// How much the users of each slot are asked for.
+    /// Returns the load of each slot of users.
     #[must_use]
     pub fn slot_loads(&self) -> Arc<SlotLoads> {
         Arc::clone(&self.slot_loads)
     }
 
-    /// The set of a balancer, where it has a target.
+    /// Returns the set of a balancer, if it has a target.
     #[must_use]
     pub fn of(&self, name: &str) -> Option<&TargetSet> {
         self.iter().find(|set| set.set.config().name == name)
     }
 
-    /// Those that have targets, in the order of the configuration.
+    /// Returns the sets with targets, in configuration order.
     pub fn iter(&self) -> impl Iterator<Item = &TargetSet> {
         self.sets.iter()
     }
 }
 
 impl TargetSet {
-    /// None where there is no target.
+    /// Returns `None` if there is no target.
     fn new(balancer: &Balancer, listed: &[TargetEntry], registry: &Registry) -> Result<Option<Self>, String> {
         if listed.is_empty() {
             return Ok(None);
@@ -105,19 +105,19 @@ impl TargetSet {
         }))
     }
 
-    /// What chooses among the members.
+    /// Returns the set that chooses among the members.
     #[must_use]
     pub const fn set(&self) -> &Arc<Set> {
         &self.set
     }
 
-    /// Where the members are, in their order.
+    /// Returns the next hops of the members, in order.
     #[must_use]
     pub fn next_hops(&self) -> &[RouteTarget] {
         &self.next_hops
     }
 
-    /// Who named the members, in their order.
+    /// Returns the origins of the members, in order.
     #[must_use]
     pub fn origins(&self) -> &[Origin] {
         &self.origins
@@ -139,7 +139,7 @@ impl Balancer {
         }
     }
 
-    /// What is said of it where it has no target.
+    /// Returns the message for a source without targets.
     fn emptiness(&self) -> String {
         let sources: Vec<String> = self.targets.iter().map(ToString::to_string).collect();
         let mut sets = self.targets.iter().filter_map(|source| match source {

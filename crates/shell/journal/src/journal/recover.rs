@@ -1,4 +1,4 @@
-//! After a fault: what is missing is told, and a new segment begins.
+//! Recovery after a disk error: reports lost files and begins a new segment.
 
 use std::mem;
 
@@ -10,7 +10,7 @@ use crate::inspect::{DAMAGED_SUFFIX, FolderContents, TEMP_SUFFIX};
 use crate::reader::{self, Segment, name_of};
 use crate::stamp::Stamp;
 
-/// A lost file. One that says so stands in its place, since the headers behind it name it.
+/// A lost file, replaced by a gap segment because later headers refer to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     number: u64,
@@ -18,14 +18,14 @@ pub(super) struct Gap {
     previous_len: u64,
 }
 
-/// What an opening could not do because nothing could be written.
+/// Cleanup that opening could not do because writing failed.
 #[derive(Debug, Default)]
 pub(super) struct PendingCleanup {
-    /// To be kept for a person.
+    /// Segments to be quarantined.
     aside: Vec<u64>,
-    /// To be removed when a newer header is durable.
+    /// Segments to be removed once a newer header is durable.
     strays: Vec<u64>,
-    /// What was found is replayed from this file too, so that it stays until that is over.
+    /// File that is being replayed and must stay until that is done.
     tail: Option<u64>,
 }
 
@@ -46,11 +46,11 @@ impl PendingCleanup {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Begins a new segment after a fault; without one this does nothing. Where files of the journal are gone meanwhile, what
-    /// the others have still counts.
+    /// Begins a new segment after a disk error; does nothing without one. If files of the journal have been lost, the
+    /// contents of the others stay valid.
     ///
     /// # Errors
-    /// The disk still refuses.
+    /// When the disk still refuses.
     pub fn recover(&mut self, stamp: Stamp) -> Result<RecoveryReport, DiskError> {
         let WriterState::Failed(_, plan) = &self.writer else { return Ok(RecoveryReport::default()) };
         let mut plan = *plan;
@@ -71,14 +71,14 @@ impl<D: Disk> Journal<D> {
         Ok(RecoveryReport { lost: mem::take(&mut self.lost), quarantined_as: self.clean_up_late() })
     }
 
-    /// Segments that should be there and are not.
+    /// Returns the segments that should exist but do not.
     fn missing(&self, plan: &SegmentLink) -> Result<Vec<u64>, DiskError> {
         let names = match self.disk.list() {
             Ok(names) => names,
             Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(cause) => return Err(DiskError::new(&self.disk, Operation::List, "", &cause)),
         };
-        // Only now: whoever removes a file says so before, and then it is not lost.
+        // Read after listing: a file that is being removed is recorded here first, so it does not count as lost.
         let removed = self.removed();
         let carried = plan.carried.map(|carried| carried.segment);
         let closed = self.closed.iter().map(|segment| segment.number);
@@ -91,8 +91,8 @@ impl<D: Disk> Journal<D> {
         Ok(missing)
     }
 
-    /// Plans around what is missing: gaps in the places of lost files, so that what stands before and behind them counts. Of
-    /// those before the oldest that is left one is enough, and none where none is left.
+    /// Adjusts the plan for missing segments: gap segments replace lost files, so that those before and after them
+    /// stay valid. One gap is enough before the oldest remaining segment; none is needed if no segment remains.
     fn bridge(&mut self, plan: SegmentLink, missing: &[u64]) -> SegmentLink {
         self.lost.extend_from_slice(missing);
         let is_lost = |number: u64| missing.contains(&number);
@@ -150,7 +150,7 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// A new segment stands behind what a faulty opening found. Where the damaged files are now.
+    /// Does the cleanup deferred by opening, once a new segment exists; returns the paths of quarantined files.
     fn clean_up_late(&mut self) -> Vec<String> {
         for number in mem::take(&mut self.pending_cleanup.strays) {
             let _ = reader::remove(&self.disk, &name_of(number));
@@ -164,14 +164,14 @@ impl<D: Disk> Journal<D> {
         kept_as
     }
 
-    /// Nothing is replayed any more.
+    /// Removes the superseded tail once nothing is replayed from it.
     pub(super) fn remove_superseded(&mut self) {
         let Some(number) = self.pending_cleanup.tail.take() else { return };
         let counts = self.closed.iter().chain(&self.unremoved).any(|segment| segment.number == number);
         match &self.writer {
             WriterState::Open(_) if !counts => drop(reader::remove(&self.disk, &name_of(number))),
             WriterState::Open(_) => {}
-            // It is carried over, or named, by the next segment.
+            // The next segment will carry it over or refer to it.
             WriterState::Failed(..) => self.pending_cleanup.tail = Some(number),
         }
     }

@@ -1,4 +1,4 @@
-//! What holds whatever a disk does.
+//! Properties that hold whatever the disk does.
 
 mod crash;
 mod damage;
@@ -16,7 +16,7 @@ const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// Small segments, so that a short run has many.
+/// Returns settings with small segments, so that a short run has many.
 fn settings() -> Settings {
     Settings { segment_bytes: 2048, max_bytes: 1 << 20, ..Settings::new(STORE) }
 }
@@ -25,7 +25,7 @@ fn at(store_ms: u64) -> Stamp {
     Stamp { store_ms, wall_ms: store_ms + 7, boot_ms: store_ms / 2, boot_id: *b"this boot's name" }
 }
 
-/// The record of that number: no byte of it is zero, and no other is like it.
+/// Returns the record with that number; it is unique and contains no zero byte.
 fn record(number: u64, len: usize) -> Vec<u8> {
     let mut record = format!("{number:08}").into_bytes();
     record.extend((0..len).map(|at| (number as usize * 31 + at * 7) as u8 | 1));

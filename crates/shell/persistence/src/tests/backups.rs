@@ -1,4 +1,4 @@
-//! One file has everything, and a server can go on from it.
+//! A backup file contains everything, and a server can continue from it.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ fn a_backup_that_would_lack_registrations_is_not_written() {
     assert_eq!(done.info.addresses, 2);
 }
 
-/// A server on a real disk.
+/// Starts a server on a real disk.
 fn real(folder: &Path, database: PathBuf, limits: Limits) -> (Engine<TestBatch>, Arc<Locations>) {
     let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
     let locations = Arc::new(Locations::new(4, 7).with_listeners([(Transport::Udp, address)]).with_pending_source());
@@ -99,7 +99,7 @@ fn offline_there_and_back_on_a_real_disk() {
     assert!(server.register("a", 1, &contact(1)));
     let running = backup::backup_offline(&folder, &database, &order(at("early.db")), |_, _| {});
     assert!(matches!(running, Err(BackupError::Running { .. })), "{running:?}");
-    // A kill: the journal has it, the database not yet.
+    // A kill: the record is in the journal but not yet in the database.
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
     let server = serve(&folder, database.clone(), Limits::default());
@@ -118,7 +118,7 @@ fn offline_there_and_back_on_a_real_disk() {
     let done = backup::backup_offline(&folder, &database, &order(at("late.db")), |_, _| {}).expect("written");
     assert_eq!(done.info.addresses, 2);
 
-    // The server goes on, and then it is all as it was at the backup.
+    // The server continues, and afterwards the state is that of the backup.
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().len(), 2);
     assert!(server.register("c", 1, &contact(1)));
@@ -183,7 +183,7 @@ fn a_restore_that_is_cut_off_has_the_backup_and_nothing_of_the_old_journal() {
     assert!(server.register("b", 1, &contact(1)));
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
-    // Killed when the database stands there, before the journal is moved.
+    // Killed after the database was restored, before the journal is moved.
     backup::restore_database(&at("backup.db"), &database, true).expect("restored");
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"]);

@@ -1,11 +1,11 @@
-//! Nobody expires because a clock was set.
+//! Setting a clock does not expire bindings.
 
 use super::*;
 
 const DAY: i64 = 86_400_000;
 const YEARS: i64 = 3650 * DAY;
 
-/// A registration for an hour; then the server is killed, `set` is done to the clocks, and it is started again.
+/// Registers for an hour, kills the server, applies `set` to the clocks and restarts it.
 fn restart(set: impl FnOnce(&mut Clocks)) -> (Site, Server) {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();

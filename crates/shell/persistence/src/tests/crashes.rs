@@ -1,4 +1,4 @@
-//! Whenever it ends, what was acknowledged is there again.
+//! Whenever the server ends, everything acknowledged is restored.
 
 use super::*;
 use strowger_journal::Operation;
@@ -7,7 +7,8 @@ use strowger_store::{Checkpoint, LocationChange, LocationStore};
 
 const LOST: Crash = Crash::Exact(Data::Discarded, Names::Discarded);
 
-/// New addresses, more contacts, refreshes, removals: enough for some segments. Tells `each` who registered, before and after.
+/// Runs through new addresses, more contacts, refreshes and removals, enough for some segments. Reports to `each` the
+/// contacts before and after.
 fn a_run(server: &Server, mut each: impl FnMut(&str, BTreeSet<String>, BTreeSet<String>, bool)) {
     for round in 1..=4 {
         for user in ["a", "b", "c", "d"] {
@@ -19,7 +20,7 @@ fn a_run(server: &Server, mut each: impl FnMut(&str, BTreeSet<String>, BTreeSet<
             let before = server.contacts(user);
             let record = server.stage(user, round, &headers);
             let kept = server.offer(&[&record]).recv_timeout(PATIENCE).expect("an answer");
-            // What it would have been.
+            // The state it would have had.
             server.apply(&record);
             let after = server.contacts(user);
             each(user, before, after, kept);
@@ -114,7 +115,7 @@ fn a_checkpoint_whose_segments_stay_is_harmless() {
 
 #[test]
 fn a_checkpoint_that_was_written_in_part_is_written_again() {
-    // What the journal says in the end, or any state between, may stand in a row already.
+    // A row may already contain the final state of the journal, or any state in between.
     for rows in 0..=4 {
         let mut site = Site::new(Mode::WriteThrough);
         site.limits.segment_bytes = 1 << 20;
@@ -150,7 +151,7 @@ fn after_a_clean_stop_there_is_no_journal_to_read() {
     assert_eq!((stopped.clean, stopped.why), (true, None));
     assert!(!server.register("a", 20, &contact(1)), "nothing is kept any more");
     drop(server);
-    // All of it is in the database.
+    // Everything is in the database.
     let site = site.with_disk(SimDisk::new());
     let server = site.start();
     assert_eq!(server.contents(), expected());

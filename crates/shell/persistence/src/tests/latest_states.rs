@@ -1,10 +1,10 @@
-//! What a journal adds up to.
+//! Merging of journal records.
 
 use super::*;
 use crate::latest_states::{AtomicBitSet, LatestStates};
 use strowger_registrar::record;
 
-/// That nothing is bound to an address any more.
+/// Returns a record that removes all bindings of an address.
 fn removal(aor: &str) -> Vec<u8> {
     let len = u16::try_from(aor.len()).expect("short").to_be_bytes();
     [&[1], &len[..], aor.as_bytes(), &[0, 0]].concat()
@@ -50,7 +50,7 @@ fn states_that_grow_and_shrink_are_what_their_records_add_up_to() {
         let record = server.stage(&user, step + 1, &headers);
         server.apply(&record);
         let parsed = Record::parse(&record).expect("a record");
-        // The first of some are refreshes of what is elsewhere.
+        // The first records of some addresses are refreshes of states elsewhere.
         if model.is_empty() && !parsed.is_refresh() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What a start finds.
+//! Loading at startup.
 
 use super::*;
 use std::sync::mpsc::sync_channel;
@@ -16,7 +16,7 @@ fn who_was_removed_while_it_loads_stays_away() {
     let server = site.try_start().expect("it starts");
     server.until(|| server.locations.is_complete());
     drop(server);
-    // Loading reads the journal behind a gate.
+    // A gate blocks the reading of the journal.
     let (arrived, arrivals) = sync_channel(9);
     let (go_on, gate) = channel::<()>();
     let gate = Mutex::new(gate);
@@ -99,7 +99,7 @@ fn many_are_loaded_by_several_threads() {
         records.iter().for_each(|record| server.apply(record));
     }
     server.until_checkpointed();
-    // Some of them have a refresh in the journal, some went.
+    // Some have a refresh in the journal, some were removed.
     for user in 0..50 {
         assert!(server.register(&format!("u3-{user}"), 2, &contact(1)));
         assert!(server.register(&format!("u4-{user}"), 2, "Contact: *|Expires: 0"));
@@ -124,7 +124,7 @@ fn expired_rows_are_purged_and_nothing_else() {
     assert!(server.register("short", 1, "Contact: <sip:a@192.0.2.1>;expires=60"));
     assert!(server.register("long", 1, "Contact: <sip:a@192.0.2.1>;expires=7200"));
     server.pass(Duration::from_secs(1300));
-    // A segment is closed, and with it the time is looked at.
+    // Closing a segment also checks the time.
     for cseq in 1..20 {
         assert!(server.register("other", cseq, &contact(1)));
     }
@@ -158,7 +158,7 @@ fn a_backup_that_is_asked_for_while_it_loads_waits_for_the_end() {
     let order = crate::BackupSpec { target: site.folder.path().join("b.db"), overwrite: false, extra: Vec::new() };
     let files = site.disk.names();
     let backup = server.engine.backup(order);
-    // The clock is asked when the checkpoint thread has looked at it.
+    // The clock has been read once the checkpoint thread has checked the timer.
     let asked = server.asked.load(Ordering::Relaxed);
     server.until(|| server.asked.load(Ordering::Relaxed) > asked + 3);
     assert!(backup.try_wait().is_none());

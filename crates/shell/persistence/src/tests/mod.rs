@@ -1,4 +1,4 @@
-//! A table, a store and what befalls them: disks are simulated, the database is a file, and who registers is a parsed REGISTER.
+//! Tests of persistence: simulated disks, a database file, and parsed REGISTER requests.
 
 mod backups;
 mod clocks;
@@ -33,12 +33,12 @@ use crate::{Limits, Mode, State};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Some records, and who waits for them.
+/// A batch of records, and who waits for them.
 pub(crate) struct TestBatch {
     records: Vec<Vec<u8>>,
     reply: Option<Sender<bool>>,
     token: Option<Arc<()>>,
-    /// Where the token goes while the worker has not looked at the answer.
+    /// Receives the token while the worker has not handled the result.
     undealt: Option<Arc<Mutex<Vec<Arc<()>>>>>,
 }
 
@@ -61,7 +61,7 @@ impl Batch for TestBatch {
     }
 }
 
-/// The clocks of the machine, which a test sets.
+/// Clocks of the machine, set by tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     wall_ms: u64,
@@ -83,7 +83,7 @@ impl MachineClocks for Mutex<Clocks> {
     }
 }
 
-/// What stays when the server goes.
+/// State that outlives the server.
 pub(crate) struct Site {
     disk: SimDisk,
     folder: Arc<TempDir>,
@@ -92,19 +92,19 @@ pub(crate) struct Site {
     limits: Limits,
 }
 
-/// A server that runs there.
+/// A server running on a site.
 pub(crate) struct Server {
     engine: Engine<TestBatch>,
     locations: Arc<Locations>,
-    /// Nanoseconds that a test has let pass, besides those that pass.
+    /// Nanoseconds that the test has added to the real time.
     passed: Arc<AtomicU64>,
     begun: Instant,
     undealt: Arc<Mutex<Vec<Arc<()>>>>,
-    /// How often the threads asked for the time.
+    /// Number of times that the threads read the clock.
     asked: Arc<AtomicU64>,
 }
 
-/// The contacts of all addresses.
+/// Contacts by address.
 type Contents = BTreeMap<String, BTreeSet<String>>;
 
 impl Site {
@@ -119,7 +119,7 @@ impl Site {
         self.folder.path().join("strowger.db")
     }
 
-    /// The same place with another disk, and a copy of the database.
+    /// Returns the same site with another disk and a copy of the database.
     fn with_disk(&self, disk: SimDisk) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder"));
         for entry in fs::read_dir(self.folder.path()).expect("readable") {
@@ -154,7 +154,7 @@ impl Site {
         Ok(Server { engine, locations, passed, begun, undealt: Arc::default(), asked })
     }
 
-    /// Starts, and waits until all is loaded.
+    /// Starts a server and waits until it has loaded.
     fn start(&self) -> Server {
         let server = self.try_start().expect("it starts");
         server.until(|| server.locations.is_complete());
@@ -187,7 +187,7 @@ impl Server {
         self.until(|| self.engine.status().journal_segments <= 1);
     }
 
-    /// The record of a REGISTER.
+    /// Returns the record of a REGISTER.
     fn stage(&self, user: &str, cseq: u32, headers: &str) -> Vec<u8> {
         let headers = headers.replace('|', "\r\n");
         let text = format!(
@@ -209,12 +209,12 @@ impl Server {
         self.locations.put(self.now(), &Record::parse(record).expect("a record"), None);
     }
 
-    /// Gives records to the store together; where the answer will come.
+    /// Submits a batch; returns the channel of its result.
     fn offer(&self, records: &[&[u8]]) -> Receiver<bool> {
         self.offer_to(records, None)
     }
 
-    /// The same, and the worker does not get to its answer until `undealt` is emptied.
+    /// Does the same, but the result stays unhandled until `undealt` is emptied.
     fn offer_undealt(&self, records: &[&[u8]]) -> Receiver<bool> {
         self.offer_to(records, Some(Arc::clone(&self.undealt)))
     }
@@ -226,12 +226,12 @@ impl Server {
         answer
     }
 
-    /// Gives a record to the store, for which nobody waits.
+    /// Submits a record that nothing waits for.
     fn give(&self, record: &[u8]) {
         self.engine.store(TestBatch { records: vec![record.to_vec()], reply: None, token: None, undealt: None });
     }
 
-    /// A REGISTER with its answer: whether it was a 200.
+    /// Sends a REGISTER; returns whether the response was a 200.
     fn register(&self, user: &str, cseq: u32, headers: &str) -> bool {
         let record = self.stage(user, cseq, headers);
         let kept = self.offer_undealt(&[&record]).recv_timeout(PATIENCE).expect("an answer");
@@ -242,7 +242,7 @@ impl Server {
         kept
     }
 
-    /// With write-behind.
+    /// Registers in write-behind mode.
     fn register_behind(&self, user: &str, cseq: u32, headers: &str) {
         let record = self.stage(user, cseq, headers);
         self.apply(&record);

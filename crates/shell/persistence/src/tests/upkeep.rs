@@ -1,4 +1,4 @@
-//! What goes on behind the answers: nobody waits for it, nothing is lost by it, and it costs little.
+//! Background work: nothing waits for it, it loses nothing, and it costs little.
 
 use super::*;
 use crate::failure::StoreFailure;
@@ -12,7 +12,7 @@ use strowger_journal::simulated::Failure;
 
 const EIO: i32 = 5;
 
-/// Records of as many addresses.
+/// Returns records of different addresses.
 fn records(count: u32) -> Vec<Vec<u8>> {
     let site = Site::new(Mode::WriteBehind);
     let template = site.start().stage("user000000", 1, &contact(1));
@@ -40,7 +40,7 @@ fn being_broken_for_long_keeps_no_worker_waiting() {
         queue.mark_broken(queue.backlog());
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "nothing is new, nothing is done: {:?}", begun.elapsed());
-    // All of it failed again, and is put below what came meanwhile.
+    // All of them failed again and are put below what arrived in the meantime.
     let mut failed = queue.backlog();
     for record in &records {
         failed.add(record);
@@ -115,7 +115,7 @@ fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
     assert!(server.register("a", 1, &contact(1)));
     let record = server.stage("b", 1, &contact(1));
     assert_eq!(server.offer_undealt(&[&record]).recv_timeout(PATIENCE), Ok(true));
-    // It was promised, and its file cannot be read; the worker does something else.
+    // The record was acknowledged, its file cannot be read, and the worker is busy.
     site.disk.fail(Failure::always(Operation::Read, EIO));
     server.engine.shared().request_rewrite();
     thread::sleep(Duration::from_millis(100));
@@ -161,14 +161,14 @@ fn refreshes_renew_their_rows_and_only_those() {
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"], "the refresh counts");
 }
 
-/// A queue to which records come steadily, and the time.
+/// Returns a queue to which records arrive steadily, and the time.
 fn steady() -> (Queue<TestBatch>, Timestamp, Vec<u8>) {
-    // So long that a test which waits for it fails.
+    // So long that a test that waits for it fails.
     let limits = Limits { company: PATIENCE * 10, ..Limits::default() };
     let queue: Queue<TestBatch> = Queue::new(Mode::WriteThrough, limits, false);
     let record = records(1).remove(0);
     let mut now = Timestamp::ZERO + Duration::from_secs(1);
-    // Just so long that it is known.
+    // Just long enough for the measurement.
     for _ in 0..105 {
         now += Duration::from_micros(200);
         queue.push(batch(vec![record.clone()]), now);

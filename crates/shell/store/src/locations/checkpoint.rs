@@ -1,4 +1,4 @@
-//! The checkpoint as it is kept: in two rows, so that a damaged one costs nothing.
+//! Storage of the checkpoint in two rows, so that one damaged row loses nothing.
 
 use rusqlite::Connection;
 

@@ -1,4 +1,4 @@
-//! What goes because nobody refreshed it.
+//! Removal of expired rows.
 
 use rusqlite::{Transaction, params};
 
@@ -6,7 +6,7 @@ use super::{DELETE_ONE, SELECT_ONE, checked_location};
 use crate::error::Fault;
 use crate::row_counts::RowCounts;
 
-/// Rows that may go, and where to look next.
+/// Rows that may be removed, and where to continue.
 pub(super) struct PurgeCandidates {
     pub(super) keys: Vec<(i64, Vec<u8>)>,
     pub(super) examined: u64,
@@ -44,8 +44,8 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// A row may have been written anew since it was found, so each is looked at again; returns how many were removed because
-/// they had expired, and because they are damaged.
+/// Removes rows after checking each again, since it may have been rewritten meanwhile. Returns how many were expired
+/// and how many damaged.
 pub(super) fn remove(
     transaction: &Transaction<'_>,
     keys: &[(i64, Vec<u8>)],

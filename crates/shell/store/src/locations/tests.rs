@@ -10,7 +10,7 @@ fn checkpoint(segment: u64) -> Checkpoint {
     Checkpoint { segment, stamp: Vec::new() }
 }
 
-/// Writes each look at the clock in a transaction of its own.
+/// Returns a store that starts a new transaction at each reading of the clock.
 fn in_pieces(path: &Path, pause: Duration) -> LocationStore {
     let mut store = LocationStore::open(path).expect("opens");
     (store.max_transaction, store.pause) = (Duration::ZERO, pause);
@@ -39,7 +39,7 @@ fn power_fails_between_two_transactions_of_a_batch() {
 
     let mut copies = 0;
     let batch = (0..1000).map(|index| {
-        // Now and then what a crash would leave: the files as they are.
+        // Occasionally simulates a crash: the files as they are.
         if index % 100 == 50 {
             copies += 1;
             for suffix in ["", "-wal"] {

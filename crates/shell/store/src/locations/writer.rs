@@ -1,4 +1,4 @@
-//! Changes on their way into the table.
+//! Writing of changes to the table.
 
 use std::iter::Peekable;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::StoreError;
 use crate::error::Fault;
 use crate::row_counts::RowCounts;
 
-/// Writes until all is written or the time is over.
+/// Writes until everything is written or the time is up.
 pub(super) fn write_chunk<'a>(
     transaction: &Transaction<'_>,
     changes: &mut Peekable<impl Iterator<Item = LocationChange<'a>>>,
@@ -76,7 +76,7 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Whether a row is new is only known by trying both, and the counts need it.
+    /// Inserts or updates a row. The counts need to know which, and only trying both tells.
     fn put(&mut self, aor: &[u8], expires_ms: u64, record: &[u8]) -> Result<(), Fault> {
         let slot = slot_of(aor);
         let expires = i64::try_from(expires_ms)

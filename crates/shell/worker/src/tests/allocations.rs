@@ -1,4 +1,4 @@
-//! In steady state no message costs an allocation.
+//! In steady state, no message costs an allocation.
 
 use std::net::UdpSocket as Phone;
 
@@ -12,10 +12,10 @@ use crate::handover::HandoverCommand;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Messages of a round, each of which is answered.
+/// Messages per round; each is answered.
 const MESSAGES: usize = 20;
 
-/// Looks at what warm rounds allocate in which `deal` has a phone's messages answered.
+/// Checks that warm rounds, in which `deal` answers a phone's messages, allocate nothing.
 fn assert_free(phone: &Phone, request: &[u8], mut deal: impl FnMut()) {
     let mut buffer = [0; 2048];
     let mut round = || {

@@ -1,11 +1,11 @@
-//! The cutter gives the same messages for every way of splitting a stream, and never one that nobody sent.
+//! The framer finds the same messages however a stream is split, and never one that was not sent.
 
 use proptest::prelude::*;
 use strowger_message::{Fault, MAX_STREAM_MESSAGE};
 
 use crate::framing::{Frame, StreamFramer};
 
-/// What a stream brought.
+/// Frames read from a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Brought {
     messages: Vec<Vec<u8>>,
@@ -13,7 +13,7 @@ struct Brought {
     fault: Option<Fault>,
 }
 
-/// Reads a stream as a connection does: keeps what is incomplete, and looks again when it is told to.
+/// Reads a stream as a connection does: keeps incomplete input and parses again when enough has arrived.
 fn read<'a>(segments: impl Iterator<Item = &'a [u8]>) -> Brought {
     let (mut brought, mut cutter, mut kept, mut needed) = (Brought::default(), StreamFramer::default(), Vec::new(), 0);
     for segment in segments {
@@ -68,7 +68,7 @@ fn message(call_id: &str, length_name: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Bodies that look like what ends or begins a message.
+/// Bodies that resemble the start or end of a message.
 fn body() -> impl Strategy<Value = Vec<u8>> {
     let smuggled = message("smuggled", "Content-Length", b"evil");
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Shards that move between running workers while messages come for them.
+//! Migration of shards between running workers under traffic.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -22,7 +22,7 @@ use crate::kernel_filter::SharedMemory;
 use crate::migration::{MigrationPlan, ShardMove};
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spread, StreamLimits, WorkerOptions};
 
-/// Far more than shards need to move by themselves: to come together they wait for some seconds of calm.
+/// Far more than rebalancing needs; gathering shards waits for some seconds of low load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Running {
@@ -33,12 +33,12 @@ struct Running {
     owners: Vec<usize>,
 }
 
-/// Workers whose shards move when the test says so, and at no other time.
+/// Starts workers whose shards move only when the test requests it.
 fn start(workers: usize, least: usize, spread: Spread) -> Running {
     start_at(sockets(workers, 1), least, spread)
 }
 
-/// The same, at the sockets of each worker.
+/// Does the same on the given sockets of each worker.
 fn start_at(sockets: Vec<Vec<Socket>>, least: usize, spread: Spread) -> Running {
     start_with(
         sockets,
@@ -74,7 +74,7 @@ fn start_with(sockets: Vec<Vec<Socket>>, options: WorkerOptions) -> Running {
 }
 
 impl Running {
-    /// Moves shards, and waits until they are where they are to be.
+    /// Moves shards and waits for their arrival.
     fn carry(&mut self, wanted: impl IntoIterator<Item = (usize, usize)>) {
         let mut moves: Vec<ShardMove> = Vec::new();
         for (shard, to) in wanted {
@@ -105,7 +105,7 @@ fn a_shard_takes_its_state_and_its_timers_along() {
     assert_eq!(ask(&phone, "7-hello"), "7-hello shard 7 life 0 count 1");
     assert_eq!(ask(&phone, "7-timer"), "7-timer shard 7 life 0 count 2");
     running.carry([(7, 2)]);
-    // Whichever worker has it now: the timer was set by another one.
+    // Regardless of which worker has it; the timer was set by another one.
     let said = [ask(&phone, "7-hello"), receive(&phone)];
     assert!(said.contains(&"ring".to_owned()), "{said:?}");
     assert!(said.contains(&"7-hello shard 7 life 0 count 3".to_owned()), "{said:?}");
@@ -127,7 +127,7 @@ fn a_shard_that_moved_has_the_newest_snapshot_and_keeps_a_fleet_from_being_idle(
     let draining = Arc::new(Snapshot { is_draining: true, ..Snapshot::clone(&running.snapshot) });
     running.fleet.publish(draining);
     running.carry([(5, 0), (6, 1)]);
-    // The puppet ends its transactions when it is told to drain.
+    // The scripted shard ends its transactions when told to drain.
     spin_until(|| running.fleet.is_idle());
     assert_eq!(running.fleet.status().total.version, 1);
 }
@@ -138,10 +138,10 @@ fn what_must_be_told_to_a_shard_follows_it() {
     let phone = phone(running.address);
     ask(&phone, "0-watch");
     running.carry([(0, 1)]);
-    // The worker that is told had the shard once.
+    // The worker that is told had the shard earlier.
     running.fleet.forget(b"bob@example.com");
     assert_eq!(receive(&phone), "forget bob@example.com");
-    // Who is unregistered is not barred.
+    // Unregistering a user does not bar the user.
     running.fleet.unregister(b"bob@example.com", None);
     assert_eq!(receive(&phone), "unregister bob@example.com all");
     running.fleet.unregister(b"bob@example.com", Some(b"sip:b@192.0.2.1"));
@@ -182,7 +182,7 @@ fn each_shard_hears_once_that_a_connection_is_closed_wherever_it_is_by_then() {
         running.carry((0..4).map(|shard| (shard, 2 * round)));
         closer.join().expect("it closes them");
         for (shard, watcher) in &watchers {
-            // What it answers to a connection that is gone by then is told too.
+            // A response to a connection that is already gone is reported too.
             let words = std::iter::repeat_with(|| receive(watcher)).filter(|word| !word.starts_with("unconnected "));
             let mut heard: Vec<_> = words.take(6).collect();
             heard.sort();
@@ -191,8 +191,8 @@ fn each_shard_hears_once_that_a_connection_is_closed_wherever_it_is_by_then() {
     }
 }
 
-/// Sends numbered messages to one shard after another while shards are carried to and fro; each shard must have got all of
-/// its messages, in their order.
+/// Sends numbered messages to one shard after another while shards migrate back and forth. Each shard must receive
+/// all its messages in order.
 fn carry_under_fire(workers: usize, wanted: &[Vec<(usize, usize)>]) {
     let mut running = start(workers, 1, Spread::Peers);
     let phone = phone(running.address);
@@ -214,7 +214,7 @@ fn carry_under_fire(workers: usize, wanted: &[Vec<(usize, usize)>]) {
     assert_eq!(running.fleet.status().total.worker.handover_drops, 0);
 }
 
-/// Sends to one shard after another until it is over; how many.
+/// Sends to one shard after another until stopped; returns the number sent.
 fn fire(phone: &Phone, shards: usize, is_over: &AtomicBool) -> u64 {
     let mut volleys = Volleys::new(std::slice::from_ref(phone), shards);
     while !is_over.load(Ordering::Acquire) || volleys.answered < 64 {
@@ -223,10 +223,10 @@ fn fire(phone: &Phone, shards: usize, is_over: &AtomicBool) -> u64 {
     volleys.answered
 }
 
-/// Numbered messages from one phone after another to one shard after another.
+/// Sends numbered messages from each phone in turn to each shard in turn.
 struct Volleys<'a> {
     phones: &'a [Phone],
-    /// What each shard was sent.
+    /// Messages sent, by shard.
     counts: Vec<u64>,
     answered: u64,
 }
@@ -236,7 +236,7 @@ impl<'a> Volleys<'a> {
         Self { phones, counts: vec![0; shards], answered: 0 }
     }
 
-    /// A few messages at a time, so that nothing is lost for want of room. Each is to be answered once.
+    /// Sends a few messages at a time, so that none is lost to a full buffer. Each must be answered once.
     fn fire(&mut self, verb: &str) {
         let phones = self.phones.iter().cycle().take(32);
         let numbered = phones.clone().enumerate();
@@ -249,7 +249,7 @@ impl<'a> Volleys<'a> {
         }
     }
 
-    /// One message, whose shard is heard of again a little later.
+    /// Sends one message that its shard answers a little later.
     fn ring(&mut self) {
         let phone = &self.phones[0];
         let answer = self.send(phone, 0, "timer");
@@ -257,7 +257,8 @@ impl<'a> Volleys<'a> {
         self.answered += 1;
     }
 
-    /// What is to be answered. A shard counts what it is told: where anything is overtaken, the count is not that of the number.
+    /// Sends a message to be answered. A shard counts its messages, so after reordering the count differs from the
+    /// number.
     fn send(&mut self, phone: &Phone, shard: usize, verb: &str) -> String {
         self.counts[shard] += 1;
         let count = self.counts[shard];
@@ -271,7 +272,7 @@ impl<'a> Volleys<'a> {
 fn the_workers_share_the_work_under_load_and_one_does_it_afterwards() {
     let running = start_with(sockets(2, 1), WorkerOptions { min_workers: 1, ..WorkerOptions::default() });
     let phones: Vec<_> = (0..16).map(|_| phone(running.address)).collect();
-    // One message at a time to each shard: who receives changes too, and may let one overtake another.
+    // One message at a time per shard: the receiving worker changes too and may reorder messages.
     let mut volleys = Volleys::new(&phones, 32);
     let received_by_second = |volleys: &Volleys<'_>| {
         spin_until(|| running.fleet.status().total.net.received == volleys.answered);
@@ -284,7 +285,7 @@ fn the_workers_share_the_work_under_load_and_one_does_it_afterwards() {
         let second = running.fleet.status().workers[1].net;
         second.received.min(second.sent) > 100 && running.shards().iter().all(|shards| *shards >= 8)
     });
-    // Who hears nothing says nothing of its load either, so a little is left to do.
+    // An idle worker does not report its load, so some load must remain.
     spin_for(PATIENCE, || {
         volleys.ring();
         running.shards() == [32, 0] && {

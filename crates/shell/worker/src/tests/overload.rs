@@ -1,4 +1,4 @@
-//! Overload: what is put off, what is not read, and what the kernel drops.
+//! Overload: deferral, paused reading, and drops by the kernel.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line};
@@ -16,7 +16,7 @@ use crate::stream_listener::StreamListener;
 use crate::streams::Streams;
 use crate::worker_io::ListenerSocket;
 
-/// A worker with so many connections to its first shard.
+/// Creates a worker with a number of connections to its first shard.
 fn with_connections(count: usize) -> (Alone, Vec<Line>) {
     let mut alone = Alone::new(4);
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
@@ -39,7 +39,7 @@ fn with_connections(count: usize) -> (Alone, Vec<Line>) {
     (alone, lines)
 }
 
-/// Once to see what connections bring, and once for those that are put off.
+/// Runs twice: once to classify the input of connections, once for deferred ones.
 fn read_twice(alone: &mut Alone, now: Timestamp) {
     for _ in 0..2 {
         alone.worker.ingress.read_streams(now);
@@ -51,13 +51,13 @@ fn streams(alone: &mut Alone) -> &mut Streams {
     &mut alone.worker.ingress.host.io.streams
 }
 
-/// A request that waits with new work and is never refused.
+/// A request that is queued as new work but never refused.
 fn within_a_dialog(call_id: &str) -> String {
     let text = String::from_utf8(options(call_id)).expect("text");
     text.replace("OPTIONS", "INVITE").replace("To: <sip:example.com>", "To: <sip:example.com>;tag=2")
 }
 
-/// What a connection hears.
+/// Returns what a connection receives.
 fn hear(line: &mut Line) -> String {
     let mut buffer = [0; 256];
     let length = line.read(&mut buffer).expect("an answer in time");
@@ -75,7 +75,7 @@ fn while_the_worker_limits_connections_that_bring_new_work_come_last() {
         let bye = String::from_utf8(options("0-bye")).expect("text").replace("OPTIONS", "BYE");
         lines[1].write_all(bye.as_bytes()).expect("loopback takes it");
         let now = Timestamp::from_millis(1);
-        // In this order, whatever the kernel says first.
+        // In this order, regardless of kernel events.
         (0..2).for_each(|slot| {
             let connection = streams(&mut alone).get(slot).expect("it is open");
             connection.is_readable = true;
@@ -95,7 +95,7 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
     alone.worker.ingress.host.admission.limit_connections();
     let now = Timestamp::from_millis(1);
     for (slot, line) in (0..).zip(&mut lines) {
-        // What belongs to a dialog, and what begins something.
+        // One message within a dialog, and one that begins new work.
         line.write_all(within_a_dialog("0-dialog").as_bytes()).expect("loopback takes it");
         line.write_all(&options("0-new")).expect("loopback takes it");
         streams(&mut alone).get(slot).expect("it is open").is_readable = true;
@@ -106,7 +106,7 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
     assert!((ALL / 2..ALL).contains(&left), "{left}");
     let read = 2 * (ALL - left);
     assert_eq!(streams(&mut alone).counters.messages_in, read);
-    // They are not listed again, whatever comes.
+    // They are not made ready again by any event.
     (0..ALL as u32).for_each(|slot| streams(&mut alone).list(slot));
     read_twice(&mut alone, now);
     assert_eq!(streams(&mut alone).counters.messages_in, read);
@@ -118,7 +118,7 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
     assert_eq!(streams(&mut alone).counters.messages_in, 2 * ALL);
     assert_eq!(alone.worker.ingress.host.io.counters.shed - shed, left, "new work that has waited in them");
     lines.iter_mut().for_each(|line| assert!(hear(line).starts_with("0-dialog")));
-    // From now on they are as all others.
+    // From here on they are like all others.
     assert!((0..ALL as u32).all(|slot| streams(&mut alone).get(slot).is_some_and(|connection| !connection.is_stale)));
 }
 

@@ -1,4 +1,4 @@
-//! A shard that does what the Call-ID of a message says: `<shard> <verb> …`.
+//! A shard scripted by the Call-ID of each message: `<shard> <verb> …`.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,10 +13,10 @@ use strowger_shard::{Classification, Counters, Event, Input, Output, Snapshot, S
 
 use crate::shard_factory::{ShardFactory, StateMachine};
 
-/// How long a shard is at work that is told to toil: much longer than all else that a message costs.
+/// Time that a shard works on the verb `toil`: much longer than everything else a message costs.
 const TOIL: Duration = Duration::from_millis(1);
 
-/// Makes puppets.
+/// Factory for scripted shards.
 pub(super) struct ScriptedShardFactory;
 
 impl ShardFactory for ScriptedShardFactory {
@@ -46,7 +46,7 @@ impl ShardFactory for ScriptedShardFactory {
     }
 }
 
-/// The shard.
+/// The scripted shard.
 #[derive(Debug, Default)]
 pub(super) struct ScriptedShard {
     id: ShardId,
@@ -58,10 +58,10 @@ pub(super) struct ScriptedShard {
     timer: Option<(Timestamp, Flow)>,
     panics_at_drain: bool,
     panics_at_counters: bool,
-    /// Who hears that a port is dead.
+    /// Flow notified when a port is unreachable.
     reports_to: Option<(Flow, u16)>,
     kept: Option<Flow>,
-    /// Who hears what becomes of connections and questions.
+    /// Flow notified of closed connections and query results.
     watches: Option<Flow>,
     closed: Option<ConnId>,
     questions: VecDeque<(QueryId, LocateQuery)>,
@@ -105,14 +105,14 @@ impl ScriptedShard {
                 return;
             }
             Some("watch") => self.watches = Some(flow),
-            // Send to a peer by any connection: "call-PORT-COUNT".
+            // Sends to a peer on any connection: "call-PORT-COUNT".
             Some("call") => {
                 let (port, count) = (number(words.next()), words.next().map_or(1, |count| number(Some(count))));
                 let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
                 let by = Flow::new(ListenerId(1), Transport::Tcp, peer);
                 (0..count).for_each(|_| self.say(by, format_args!("hello from {id}")));
             }
-            // Keep the flow of this message, and send to it later.
+            // Stores the flow of this message for sending later.
             Some("keep") => self.kept = Some(flow),
             Some("again") => {
                 let kept = self.kept.expect("it was kept");
@@ -222,7 +222,7 @@ impl StateMachine for ScriptedShard {
         }
         let (flow, text, length) = self.outputs.pop_front()?;
         assert!(!self.panics_at_drain, "a planted bug");
-        // Each buffer grows once, so that the texts may vary in length.
+        // Each buffer grows once, so that the length of the texts may vary.
         out.reserve(text.len());
         out.extend_from_slice(&text[..length]);
         flow.map(|flow| Output::Send { flow })

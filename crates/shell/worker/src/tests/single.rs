@@ -1,4 +1,4 @@
-//! One worker, driven round by round from the test's own thread.
+//! Tests of one worker, driven round by round on the test's own thread.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,11 +30,11 @@ use crate::worker_handle::WorkerHandle;
 use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
 use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
-/// A worker that nobody runs, the first of two, and the second's ends of the rings between them.
+/// The first of two workers, not running, and the second's ends of the rings between them.
 pub(super) struct Alone {
     pub(super) worker: Worker<ScriptedShardFactory>,
     pub(super) address: SocketAddr,
-    /// Of its second listener.
+    /// Address of its second listener.
     other_address: SocketAddr,
     pub(super) contact: Arc<WorkerHandle>,
     pub(super) to_second: Receiver,
@@ -52,7 +52,7 @@ impl Alone {
         Self::made(ring_capacity, chosen, false)
     }
 
-    /// With `is_sorted` the kernel keeps new work apart.
+    /// With `is_sorted`, the kernel separates new work.
     pub(super) fn made(ring_capacity: usize, chosen: &WorkerOptions, is_sorted: bool) -> Self {
         let sockets = sockets(1, 2).pop().expect("one worker");
         let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
@@ -118,7 +118,7 @@ impl Alone {
         Self { worker, address, other_address, contact, to_second, from_second, _second: second, events }
     }
 
-    /// Runs it on a thread of its own until `test` has ended.
+    /// Runs it on its own thread until `test` has ended.
     fn while_it_runs(mut self, test: impl FnOnce(&WorkerHandle)) {
         let (contact, is_over) = (Arc::clone(&self.contact), AtomicBool::new(false));
         thread::scope(|scope| {
@@ -132,19 +132,19 @@ impl Alone {
         });
     }
 
-    /// One wait and one round.
+    /// Waits once and runs one round.
     pub(super) fn step(&mut self) {
         self.worker.wait(&mut self.events).expect("epoll");
         self.worker.handle_events(&self.events);
         self.worker.round();
     }
 
-    /// Whether the kernel tells of its first socket.
+    /// Returns whether its first socket is registered for kernel events.
     fn is_told(&self) -> bool {
         self.worker.ingress.host.io.sockets[0].as_datagram().expect("of datagrams").is_registered
     }
 
-    /// One round with something to do.
+    /// Runs one round with work.
     fn work(&mut self, phone: &std::net::UdpSocket) {
         phone.send(&options("0-work")).expect("loopback takes it");
         self.step();
@@ -152,7 +152,7 @@ impl Alone {
     }
 }
 
-/// Ends what [`Alone::while_it_runs`] runs, also when the test fails.
+/// Stops [`Alone::while_it_runs`], also when the test fails.
 struct End<'a>(&'a AtomicBool, &'a WorkerHandle);
 
 impl Drop for End<'_> {
@@ -174,7 +174,7 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
                 if parks {
                     spin_until(|| contact.waker.is_parked());
                 }
-                // Long enough for it to end the round of the answer, and wait.
+                // Long enough for the worker to finish the round of the response and wait.
                 (0..10_000).for_each(|_| assert!(parks || !contact.waker.is_parked(), "after {number}"));
             }
         });
@@ -224,7 +224,7 @@ fn a_worker_that_asks_its_socket_hears_of_dead_peers_and_of_other_sockets() {
     let (phone, other) = (phone(alone.address), phone(alone.other_address));
     (0..BUSY_POLL_AFTER).for_each(|_| alone.work(&phone));
     assert!(!alone.is_told());
-    // It hears only itself, and refuses what we send.
+    // A socket connected to itself, which refuses datagrams.
     let dead = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let port = dead.local_addr().expect("bound").port();
     dead.connect(("127.0.0.1", port)).expect("its own address");
@@ -246,7 +246,7 @@ fn what_comes_while_a_worker_waits_awake_is_in_its_status() {
     alone.while_it_runs(|contact| {
         for number in 1..=4 {
             phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
-            // Nothing else is due, so nothing else makes it post what it knows.
+            // Nothing else is due, so nothing else makes it publish its status.
             spin_until(|| contact.status.read(Timestamp::ZERO).net.received == number);
         }
     });
@@ -283,7 +283,7 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
 fn a_batch_is_dealt_with_in_its_order_whatever_is_in_it() {
     let mut alone = Alone::new(64);
     let phone = phone(alone.address);
-    // Some are read before the first is dealt with: more than twice as many.
+    // More than twice as many as are parsed ahead.
     let send = |text: &[u8]| phone.send(text).map(drop).expect("loopback takes it");
     for number in 0..20 {
         send(&options(&format!("0-{number}")));
@@ -317,7 +317,7 @@ fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
     let mut alone = Alone::new(4);
     let (busy, seldom) = (phone(alone.address), phone(alone.other_address));
     seldom.set_nonblocking(true).expect("a sound socket");
-    // Whenever the worker looks something is there, so it waits awake.
+    // There is always input when the worker polls, so it spins.
     let step = |alone: &mut Alone| {
         busy.send(&options("0-busy")).expect("loopback takes it");
         alone.step();
@@ -330,7 +330,7 @@ fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
             seldom.recv(&mut [0; 2048]).is_ok()
         });
         assert!(heard.is_some(), "question {number}");
-        // The worker watches the busy one again.
+        // The worker watches the busy socket again.
         (0..FULL_POLL_EVERY).for_each(|_| step(&mut alone));
     }
 }

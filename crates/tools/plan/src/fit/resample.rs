@@ -1,30 +1,32 @@
-//! The bootstrap: how a fit would scatter had other measurements of the same kind been made.
+//! Bootstrap: the variation of a fit over resampled measurements.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::linear::{LEVEL, count};
 
-/// How often it is drawn anew.
+/// Number of resamples.
 const TIMES: usize = 2_000;
-/// Fewer measurements than this say nothing of their scatter.
+/// Lowest number of measurements for a bootstrap.
 const LEAST: usize = 3;
 
-/// Draws with a seed, so that a fit can be made again.
+/// Bootstrap with a seed, so that a fit can be repeated.
 #[derive(Clone, Copy, Debug)]
 pub struct Bootstrap {
-    /// What randomness begins with.
+    /// Seed.
     pub seed: u64,
 }
 
 impl Bootstrap {
-    /// What is to be said of it.
+    /// Returns a description of the method.
     pub(super) fn method(&self) -> String {
         format!("{TIMES} draws, seed {}", self.seed)
     }
 
-    /// Between what and what a fit lies with the probability [`LEVEL`]: the percentiles of fits to as many measurements, drawn
-    /// with repetition. `None` of too few, and where most draws determine nothing.
+    /// Returns the confidence interval of a fit at [`LEVEL`].
+    ///
+    /// The limits are percentiles of fits to as many measurements, drawn with replacement. Returns `None` for too few
+    /// measurements and if most draws determine no fit.
     pub(super) fn interval<T: Clone>(&self, from: &[T], fit: impl Fn(&[T]) -> Option<f64>) -> Option<(f64, f64)> {
         if from.len() < LEAST {
             return None;

@@ -1,10 +1,12 @@
-//! All phones at once: what an outage of everything leaves behind.
+//! Registration avalanche: all phones register at once after an outage.
 
 use super::demand::{Demand, UnitCosts};
 use super::{Avalanche, Resource, Stage};
 
-/// The rates of one registration of every contact that each part of the servers can take, all of them there again and calls
-/// going on as in the busy hour; the least of them counts. Nothing where calls alone are too much.
+/// Returns the avalanche after an outage, or `None` if calls alone overload the service.
+///
+/// Each resource limits the rate of registrations, one per contact, with all servers up and the calls of the busy
+/// hour. The lowest limit counts.
 pub(super) fn after_an_outage(demand: &Demand<'_>, first: u32, clusters: u32, members: u32) -> Option<Avalanche> {
     let mut rates = of_the_second_stage(demand, clusters, members);
     if clusters > 1 {
@@ -17,16 +19,16 @@ pub(super) fn after_an_outage(demand: &Demand<'_>, first: u32, clusters: u32, me
     is_one.then_some(Avalanche { registrations, registrations_per_s, least_s, stage, resource })
 }
 
-/// What is full at which rate.
+/// Bottleneck and the registration rate at which it saturates, 1/s.
 type Rate = (Stage, Resource, f64);
 
-/// Those of the busiest cluster.
+/// Returns the limits of the busiest cluster.
 fn of_the_second_stage(demand: &Demand<'_>, clusters: u32, members: u32) -> Vec<Rate> {
     let (needs, profile) = (demand.needs, demand.profile);
     let costs = UnitCosts::of(needs, profile);
     let share = demand.largest_share(clusters);
     let part = demand.part_of(members);
-    // Copies for each registration of its cluster: it passes on what it accepts, and takes what others accept.
+    // Copies per registration of its cluster: a member passes on what it accepts and receives what others accept.
     let is_copied = demand.copies_per_s() > 0.0;
     let copies = if is_copied { part * f64::from(members - 1) + (1.0 - part) } else { 0.0 };
     let calls = demand.traffic.calls_per_s * share * part;
@@ -41,7 +43,7 @@ fn of_the_second_stage(demand: &Demand<'_>, clusters: u32, members: u32) -> Vec<
         (Stage::Second, Resource::Network, line / (each_bits * share)),
     ];
     if needs.replication == super::Replication::Store {
-        // Each database has all of its cluster's writes.
+        // Each database receives all writes of its cluster.
         rates.push((Stage::Second, Resource::Store, 1.0 / (profile.store.write_s * share)));
     }
     rates

@@ -1,4 +1,4 @@
-//! A plan's formulas: from the subscribers to each number of the answer.
+//! Formulas of a plan, from the subscribers to each number of the result.
 
 use super::demand::{Demand, KEEP_ALIVE_BYTES, Member, MemoryItems, UnitCosts};
 use super::requirements::CONNECTIONS_FOR_PHONES;
@@ -10,7 +10,7 @@ use crate::units::{self, number, rate, time};
 impl Explain for Plan {
     fn explain(&self) -> Explanation {
         let out = self.traffic.explain().then(unit_costs(self));
-        // The needs were checked when the plan was made.
+        // The requirements were checked when the plan was made.
         let Ok(demand) = Demand::of(&self.requirements, &self.profile) else { return out };
         out.then(work(self, &demand))
             .then(network(self, &demand))
@@ -35,7 +35,7 @@ fn of_the_profile(plan: &Plan) -> String {
     format!("profile {}", plan.profile.name)
 }
 
-/// What one REGISTER and one call take.
+/// Explains the cost of a REGISTER and of a call.
 fn unit_costs(plan: &Plan) -> Explanation {
     let (needs, costs) = (&plan.requirements, &plan.profile.costs);
     let unit = UnitCosts::of(needs, &plan.profile);
@@ -67,7 +67,7 @@ fn unit_costs(plan: &Plan) -> Explanation {
         )
 }
 
-/// Each kind of work, and all of it.
+/// Explains each kind of work and the total.
 fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let (work, costs, traffic) = (&plan.work, &plan.profile.costs, &plan.traffic);
     let unit = UnitCosts::of(&plan.requirements, &plan.profile);
@@ -144,7 +144,7 @@ fn keep_alives(plan: &Plan, with: f64) -> Explanation {
     )
 }
 
-/// What crosses the network with one message, and with a call.
+/// Explains the network traffic of a message and of a call.
 fn messages(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let (needs, messages) = (&plan.requirements, &plan.profile.messages);
     let size = units::bytes(messages.message_bytes);
@@ -169,7 +169,7 @@ fn messages(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         )
 }
 
-/// Messages and bits at the edge of the service.
+/// Explains messages and bits at the edge of the service.
 fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let registers = rate(plan.traffic.registers_per_s);
     let mut out = messages(plan, demand).step(
@@ -212,7 +212,7 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     )
 }
 
-/// What members write to their engine and read from it.
+/// Explains what members write to their engine and read from it.
 fn engine(plan: &Plan) -> Explanation {
     let Some(engine) = plan.engine else { return Explanation::new() };
     let (changes, of) = (rate(engine.changes_per_s), &plan.profile.engine);
@@ -233,7 +233,7 @@ fn engine(plan: &Plan) -> Explanation {
         )
 }
 
-/// The memory of all servers.
+/// Explains the memory of all servers.
 fn memory(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let kept = demand.total_memory_items(plan.clusters, plan.members);
     Explanation::new().step(
@@ -261,7 +261,7 @@ fn kept_numbers(plan: &Plan, kept: &MemoryItems) -> String {
     terms.join(" + ")
 }
 
-/// What is asked of the busiest member when one of its cluster has failed: the numbers above the fractions of [`limits`].
+/// Explains the load on the busiest member after one of its cluster has failed: the numerators of [`limits`].
 fn busiest_member(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let member = demand.member(plan.clusters, plan.members);
     let (costs, traffic) = (&plan.profile.costs, &plan.traffic);
@@ -341,7 +341,7 @@ fn busiest_line(plan: &Plan, demand: &Demand<'_>, member: &Member) -> Explanatio
         )
 }
 
-/// The same of a first-stage server, when one of them has failed.
+/// Explains the load on a first-stage server after one of them has failed.
 fn first_stage(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     if plan.first == 0 {
         return Explanation::new();
@@ -395,7 +395,7 @@ fn amount(resource: Resource, value: f64) -> String {
     }
 }
 
-/// How full each part is.
+/// Explains the utilization of each resource.
 fn limits(plan: &Plan) -> Explanation {
     let server = &plan.profile.server;
     let mut out = Explanation::new().step(
@@ -430,7 +430,7 @@ fn full(out: Explanation, limit: &Limit) -> Explanation {
     )
 }
 
-/// Why a packet waits as long as it does.
+/// Explains the wait of a packet.
 fn wait(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let Some(queue) = queue(demand, plan.clusters, plan.members) else { return Explanation::new() };
     let member = demand.member(plan.clusters, plan.members);

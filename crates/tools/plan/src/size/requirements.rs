@@ -1,4 +1,4 @@
-//! What is asked of a service.
+//! Requirements of a service.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,74 +7,76 @@ use crate::failover::FailoverTimes;
 use crate::traffic::{Calls, Traffic, traffic};
 use crate::two_stage::check_skew;
 
-/// What is asked of a service, in its busy hour.
+/// Requirements of a service in its busy hour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Requirements {
-    /// How many.
+    /// Number of subscribers.
     pub subscribers: f64,
-    /// Registered contacts of each.
+    /// Registered contacts per subscriber.
     pub contacts_per_subscriber: f64,
-    /// How much they call.
+    /// Call volume.
     pub calls: Calls,
-    /// How long a call lasts, s.
+    /// Duration of a call, s.
     pub hold_s: f64,
-    /// How long it rings, s.
+    /// Ringing time, s.
     pub ring_s: f64,
-    /// Requests of a call beyond INVITE, ACK and BYE.
+    /// Requests per call besides INVITE, ACK and BYE.
     pub further_requests_per_call: f64,
-    /// How often a contact registers again, s.
+    /// Interval between a contact's registrations, s.
     pub refresh_s: f64,
-    /// The share of REGISTERs that are challenged.
+    /// Share of REGISTERs that are challenged.
     pub challenged_share: f64,
-    /// The share of calls whose INVITE is challenged.
+    /// Share of calls whose INVITE is challenged.
     pub challenged_calls_share: f64,
-    /// f_s: the share of calls that are kept with transactions.
+    /// f_s: share of calls that are forwarded statefully.
     pub stateful_share: f64,
-    /// The share of contacts that hold a TCP connection.
+    /// Share of contacts with a TCP connection.
     pub connected_share: f64,
-    /// The share of the other contacts that are behind a NAT, whose way in the server keeps open. (It also does that for a phone
-    /// on a connection that does not keep it open itself, as RFC 5626 has it.)
+    /// Share of the other contacts behind a NAT whose binding the server keeps open.
+    ///
+    /// The server does the same for a phone on a connection that does not keep it open itself, as in RFC 5626.
     pub nat_share: f64,
-    /// How often it sends to each of them, s (`registrar.keepalive_interval`).
+    /// Interval of keep-alives to each of them, s (`registrar.keepalive_interval`).
     pub keep_alive_s: f64,
-    /// The availability that is promised: 0.99999 is five nines.
+    /// Required availability: 0.99999 is five nines.
     pub availability: f64,
-    /// What happens when a server fails.
+    /// Failover method.
     pub failover: FailoverMethod,
-    /// How members of a cluster know each other's registrations.
+    /// How members of a cluster share registrations.
     pub replication: Replication,
-    /// The share of a server's time, memory and network that may be used, with one of its group gone.
+    /// Highest utilization of a server's processor, memory and network after one of its group has failed.
     pub utilization: f64,
-    /// The busiest cluster's load over the mean cluster's.
+    /// Load of the busiest cluster relative to the mean.
     pub skew: f64,
-    /// Connections that a server may have at most (`tcp.connections`).
+    /// Highest number of connections of a server (`tcp.connections`).
     pub connections_per_server: f64,
-    /// T_R: after how long a client tries elsewhere, s.
+    /// T_R: time until a client tries another server, s.
     pub client_retry_s: f64,
-    /// T_D: how long DNS records are kept, s.
+    /// T_D: TTL of DNS records, s.
     pub dns_ttl_s: f64,
     /// T_M: mean time to repair, s.
     pub repair_s: f64,
-    /// T_d: how long a registration takes to the other members, s.
+    /// T_d: time to replicate a registration to the other members, s.
     pub replication_s: f64,
-    /// T_c: how long it stays in memory alone before that, s.
+    /// T_c: time that a registration stays only in memory before replication, s.
     pub cache_s: f64,
 }
 
-/// The most that `tcp.connections` may be.
+/// Highest accepted value of `tcp.connections`.
 pub const MOST_CONNECTIONS: f64 = 1e6;
 
-/// What `tcp.connections` is where nobody sets it.
+/// Default of `tcp.connections`.
 pub const DEFAULT_CONNECTIONS: f64 = 16_384.0;
 
-/// The share of its connections that a server has for phones: one of 16 is kept for those that it opens itself.
+/// Share of a server's connections for phones: one in 16 is reserved for connections that it opens itself.
 pub(super) const CONNECTIONS_FOR_PHONES: f64 = 15.0 / 16.0;
 
 impl Default for Requirements {
-    /// The TCP paper's subscribers (section 3.2): 0.1 erlang each in calls of 180 s, registered again each hour. All of them are
-    /// behind NATs, which the server keeps open as it does unless told otherwise. Five nines; 70 % of a server's time may be
-    /// used; the times of a failure are those of [`FailoverTimes`].
+    /// Returns the TCP paper's subscribers (section 3.2): 0.1 erlang each, in calls of 180 s, registering every hour.
+    ///
+    /// All are behind NATs whose bindings the server keeps open, as by default. The availability is five nines, the
+    /// highest utilization 70 %, and the times of a failure are those of [`FailoverTimes`].
     fn default() -> Self {
         let times = FailoverTimes::default();
         Self {
@@ -107,15 +109,15 @@ impl Default for Requirements {
 }
 
 impl Requirements {
-    /// Requests of a call: INVITE, ACK, BYE, and those beyond.
+    /// Returns the requests per call: INVITE, ACK, BYE and the further ones.
     pub fn requests_per_call(&self) -> f64 {
         3.0 + self.further_requests_per_call
     }
 
-    /// What they send.
+    /// Returns the traffic of the subscribers.
     ///
     /// # Errors
-    /// Numbers that cannot be.
+    /// Invalid numbers.
     pub fn traffic(&self) -> Result<Traffic, PlanError> {
         let mut traffic = traffic(self.subscribers, self.refresh_s, self.calls, self.hold_s, self.requests_per_call())?;
         traffic.registers_per_s *= positive("contacts of a subscriber", self.contacts_per_subscriber)?;
@@ -146,35 +148,36 @@ impl Requirements {
         self.traffic().map(|_| ())
     }
 
-    /// Whether one member can stand in for another: it knows the registrations, or phones have registered with it, too.
+    /// Returns whether one member can replace another: it has the registrations, or phones have registered with it as
+    /// well.
     pub(super) fn members_replace_each_other(&self) -> bool {
         self.replication != Replication::None || self.failover == FailoverMethod::Client
     }
 }
 
-/// What happens when a server fails (failover paper, section 3).
+/// Failover method (failover paper, section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailoverMethod {
-    /// Phones know all members, register with each, and try the next (section 3.1).
+    /// Phones know all members, register with each and try the next (section 3.1).
     Client,
-    /// DNS names a primary and backups, which stand by (section 3.2).
+    /// DNS names a primary and backups on standby (section 3.2).
     Dns,
-    /// A backup takes over the primary's address, and stands by until then (section 3.4).
+    /// A backup on standby takes over the primary's address (section 3.4).
     Takeover,
-    /// All members serve; the others take over the load of one that fails (they share registrations).
+    /// All members serve and share registrations; when one fails, the others take over its load.
     Members,
 }
 
-/// How members of a cluster know each other's registrations.
+/// How members of a cluster share registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replication {
-    /// They do not: a cluster has one member, or phones register with each of them ([`FailoverMethod::Client`]).
+    /// Not at all: a cluster has one member, or phones register with each ([`FailoverMethod::Client`]).
     None,
-    /// Each REGISTER is passed on to all members, through an engine that they share, and each keeps it in memory (section 3.3, P1
-    /// to P2).
+    /// Each REGISTER is passed on to all members through a shared engine, and each member holds it in memory (section
+    /// 3.3, P1 to P2).
     Copies,
-    /// Each member has a database; all are copies of each other (section 4.5).
+    /// Each member has a database, and all databases are replicas of each other (section 4.5).
     Store,
 }

@@ -1,4 +1,4 @@
-//! The client side of a phone: what it asks for, and what it does with the answers.
+//! Client side of a phone: its requests and their responses.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,16 +11,16 @@ use strowger_transaction::{ClientId, Kind, ResponseVerdict};
 use super::wire::{self, Draft};
 use super::{Action, Agent, Dialog, Task};
 
-/// How often a request is repeated with other credentials.
+/// Highest number of repetitions of a request with new credentials.
 const MAX_CHALLENGES: u32 = 3;
 
-/// One request and what came of it.
+/// Request and its progress.
 #[derive(Debug)]
 pub(super) struct Exchange {
     draft: Draft,
     client: ClientId,
     challenges: u32,
-    /// A late REGISTER keeps its CSeq when it is repeated.
+    /// Whether a repetition keeps the CSeq, as for a late REGISTER.
     keeps_cseq: bool,
     hold: Duration,
     gave_up: bool,
@@ -76,7 +76,7 @@ impl Agent {
         }
     }
 
-    /// After its connection was lost the phone registers by another.
+    /// Registers over a new connection after the previous one was lost.
     pub(super) fn reconnect(&mut self, now: Timestamp) {
         self.register_own(now, 300);
     }
@@ -88,7 +88,7 @@ impl Agent {
         self.register(now, vec![contact], false);
     }
 
-    /// The parameters of its contact that say which device it is.
+    /// Returns the contact parameters that identify the device (RFC 5626).
     fn instance_parameters(&self) -> String {
         let instance = format!(";+sip.instance=\"<urn:uuid:00000000-0000-1000-8000-{:012}>\"", self.number);
         match (self.phone.sends_instance, self.phone.sends_reg_id) {
@@ -98,7 +98,7 @@ impl Agent {
         }
     }
 
-    /// Cancels a call that nobody has answered yet; before any response it waits for one.
+    /// Cancels an unanswered call; before the first response it waits for one.
     pub(super) fn cancel_call(&mut self, now: Timestamp, index: usize) {
         let exchange = &mut self.exchanges[index];
         if exchange.answered.is_none() {
@@ -242,7 +242,7 @@ impl Agent {
         self.send(now, index);
     }
 
-    /// A 2xx to our INVITE: the first of a fork's branch makes a dialog, each is acknowledged.
+    /// Handles a 2xx to the phone's INVITE: the first creates the dialog, and each is acknowledged.
     fn accept(&mut self, now: Timestamp, index: usize, message: &Message<'_>) {
         let remote = wire::value(message, HeaderName::To);
         let exchange = &self.exchanges[index];
@@ -257,7 +257,7 @@ impl Agent {
         routes.reverse();
         let cseq = exchange.draft.cseq;
         let (local, call_id) = (exchange.draft.from.clone(), call_id.clone());
-        // A second answer of a fork, and one that came too late, are hung up at once.
+        // Further 2xx of a fork, and late ones, are hung up at once.
         let first = !self.dialogs.iter().any(|dialog| dialog.call_id == call_id);
         let hold = if first && !exchange.gave_up { exchange.hold } else { Duration::ZERO };
         let mut dialog =
@@ -289,7 +289,7 @@ impl Dialog {
 }
 
 impl Draft {
-    /// The first Route, within a dialog the peer's own address, else the server.
+    /// Returns the first Route, otherwise the peer's address within a dialog, otherwise the server.
     fn next_hop(&self, server: SocketAddr) -> SocketAddr {
         let hop = self.routes.first().unwrap_or(&self.uri);
         wire::address_of(hop).unwrap_or(server)

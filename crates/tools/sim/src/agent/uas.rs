@@ -1,4 +1,4 @@
-//! The server side of a phone: calls that ring, and whatever else comes in.
+//! Server side of a phone: ringing calls and other incoming requests.
 
 use core::time::Duration;
 
@@ -8,26 +8,26 @@ use strowger_transaction::{Kind, ServerId, ServerKey};
 
 use super::{Agent, AnswerBehavior, Dialog, Task, wire};
 
-/// The first interval between two sendings of a 2xx, and the longest (RFC 3261 §13.3.1.4).
+/// First and longest interval between transmissions of a 2xx (RFC 3261 §13.3.1.4).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
-/// How often a phone that rings on says so.
+/// Number of 180 responses of a phone that keeps ringing.
 const MAX_RINGS: u32 = 6;
-/// How long a 2xx is sent without an ACK.
+/// Time for which a 2xx is retransmitted without an ACK.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// A call that has come in.
+/// Incoming call.
 #[derive(Debug)]
 pub(super) struct Ringing {
     server: ServerId,
-    /// The INVITE as it came.
+    /// INVITE as received.
     invite: Vec<u8>,
     tag: String,
     rings: u32,
     over: bool,
 }
 
-/// A 2xx that is sent until its ACK comes.
+/// 2xx that is retransmitted until its ACK arrives.
 #[derive(Clone, Debug)]
 pub(super) struct AcceptedInvite {
     server: ServerId,
@@ -110,7 +110,7 @@ impl Agent {
         self.schedule(now + T1, Task::RepeatAccepted(self.dialogs.len() - 1));
     }
 
-    /// A phone that was silent for long rings after all.
+    /// Rings after a long silence.
     pub(super) fn wake_up(&mut self, now: Timestamp, index: usize) {
         let AnswerBehavior::Late { ring, .. } = self.phone.answer_behavior else { return };
         if !self.ringing[index].over {
@@ -133,7 +133,7 @@ impl Agent {
     }
 
     //= rfc3261#13.3.1.4
-    /// The 2xx again, until the ACK comes or it is given up.
+    /// Retransmits the 2xx until the ACK arrives or the time is over.
     pub(super) fn repeat_accepted(&mut self, now: Timestamp, index: usize) {
         let Some(accepted) = &mut self.dialogs[index].accepted else { return };
         if now.saturating_since(accepted.since) >= PATIENCE {
@@ -199,7 +199,8 @@ impl Agent {
         self.transactions.respond(now, server, status, bytes);
     }
 
-    /// A response with what a dialog needs, and with odd header lines and a body that must not be touched on the way.
+    /// Writes a response with the fields of a dialog, and with unusual header fields and a body that must be
+    /// forwarded unchanged.
     fn response(&self, message: &Message<'_>, status: Status, tag: &str) -> Vec<u8> {
         let mut out = Vec::new();
         let mut reply = ResponseBuilder::begin(&mut out, message.head(), status, status.reason(), tag.as_bytes(), None);
@@ -218,7 +219,7 @@ impl Agent {
 }
 
 impl Dialog {
-    /// Whether a request from the peer belongs to the dialog.
+    /// Returns whether a request of the peer belongs to the dialog.
     fn is_of(&self, message: &Message<'_>) -> bool {
         let same = |name, value: &str| message.head().first(name) == Some(value.as_bytes());
         message.call_id() == self.call_id.as_bytes()

@@ -1,8 +1,8 @@
-//! Runs worlds by seed: many until the first that breaks a rule, or one with all its messages.
+//! Runs simulated worlds by seed: many seeds until the first violation, or one with a trace of its messages.
 //!
-//! `sim --seeds 0..1000` or `sim --seed 123 --verbose`; three of four worlds have a store. `sim --crash-points` has power fail
-//! at every operation of the disk. `sim --overload` compares policies of overload control. Exit codes: 0 all rules held, 1 one was
-//! broken, 2 bad arguments.
+//! Usage: `sim --seeds 0..1000` or `sim --seed 123 --verbose`. Three of four worlds have a store. `sim
+//! --crash-points` fails power at every disk operation. `sim --overload` compares policies of overload control. Exit
+//! codes: 0 all rules hold, 1 a rule was violated, 2 bad arguments.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -108,7 +108,7 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
 fn lose_power_everywhere() -> ExitCode {
     match crash_points::run(None) {
         Ok(report) => {
-            println!("all that was promised is there, wherever power fails: {report:?}");
+            println!("every acknowledged registration survived each power failure: {report:?}");
             ExitCode::SUCCESS
         }
         Err(why) => {

@@ -1,4 +1,4 @@
-//! The location table against its reference model.
+//! The location table compared with its reference model.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,47 +16,47 @@ use crate::ladder::summary;
 use crate::ledger::Ledger;
 use crate::server::{PendingRecord, Server, Step};
 
-/// How long a Contact line is at most, so that an answer with room for it leaves none out.
+/// Longest possible Contact header field; a response with room for one more omits none.
 const LONGEST_CONTACT: usize = 400;
 
-/// Contacts with their preferences.
+/// Contacts with their q values, in thousandths.
 type Contacts = Vec<(Vec<u8>, u16)>;
 
-/// The model, and what waits for the store.
+/// Model of the location table, and REGISTERs that wait for the store.
 #[derive(Debug)]
 pub(super) struct LocationModel {
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) ledger: Ledger,
     known: BTreeSet<Vec<u8>>,
-    /// By address of record: REGISTERs that wait until those before them are done.
+    /// REGISTERs that wait for earlier ones, by address of record.
     pub(super) queues: BTreeMap<Vec<u8>, VecDeque<QueuedRegister>>,
-    /// By shard and ticket: REGISTERs that wait for the store.
+    /// REGISTERs that wait for the store, by shard and ticket.
     pub(super) staged: BTreeMap<(usize, u64), StagedRegister>,
-    /// While records are being read: the contacts that the table has already.
+    /// Contacts that the table already has while records are being read.
     pub(super) loading: Option<BTreeMap<Vec<u8>, Contacts>>,
 }
 
-/// A REGISTER that waits for others.
+/// REGISTER that waits for earlier ones.
 #[derive(Clone, Debug)]
 pub(super) struct QueuedRegister {
     pub(super) key: Key,
     pub(super) is_barred: bool,
 }
 
-/// A REGISTER whose record is on its way to the store.
+/// REGISTER whose record was sent to the store.
 #[derive(Clone, Debug)]
 pub(super) struct StagedRegister {
     pub(super) key: Key,
     pub(super) aor: Vec<u8>,
     pub(super) at: Timestamp,
     pub(super) record: Vec<u8>,
-    /// Its client was told to come again.
+    /// Whether its client was told to retry.
     pub(super) is_answered: bool,
-    /// Its user was forgotten meanwhile.
+    /// Whether its user was removed meanwhile.
     pub(super) is_barred: bool,
 }
 
-/// A REGISTER as the registrar understands it.
+/// REGISTER as the registrar interprets it.
 pub(super) struct RegisterRequest<'a> {
     pub(super) aor: Vec<u8>,
     pub(super) source: Source,
@@ -88,7 +88,7 @@ impl LocationModel {
         let request = Message::parse(&upstream.request).ok()?;
         let aor = request.to().parse_uri().and_then(|uri| self.aor(uri.sip()?))?;
         let (via, flow) = (request.via(), upstream.source);
-        // On a stream nobody knows the port that it is seen from.
+        // On a stream the phone does not know its public port.
         let same_port = flow.transport.is_reliable() || via.sent_by.port.unwrap_or(5060) == flow.peer.port();
         let matches = via.host().ip() == Some(flow.peer.ip()) && same_port;
         let source = Source { flow, via_sent_by_matches: matches };
@@ -96,7 +96,7 @@ impl LocationModel {
         Some(RegisterRequest { aor, source, request })
     }
 
-    /// What a REGISTER does to a model, and the status that it is answered with.
+    /// Applies a REGISTER to a model and returns the status of the response.
     pub(super) fn apply(&self, model: &mut Model, at: Timestamp, asked: &RegisterRequest<'_>) -> Status {
         let update = Update::read(&asked.request);
         let policy = &self.snapshot.registrar;
@@ -104,7 +104,8 @@ impl LocationModel {
         applied.map_or_else(|refusal| refusal.status(), |_| Status::OK)
     }
 
-    /// Whether a 200 lists what there is now: all of it, or, where it would be too long for `request`, at least what that names.
+    /// Checks that a 200 lists all current bindings, or at least those named in `request` if the response would be
+    /// too long.
     pub(super) fn check_listed(&self, now: Timestamp, aor: &[u8], answer: &[u8], request: &[u8]) -> Verdict {
         let Ok(parsed) = Message::parse(answer) else { return Ok(()) };
         let listed: Vec<&[u8]> = parsed.head().elements(HeaderName::Contact).collect();
@@ -119,12 +120,12 @@ impl LocationModel {
         broken_unless(agrees, Rule::Registrar, || format!("the answer lists {} of {}", listed.len(), bindings.len()))
     }
 
-    /// A connection is closed.
+    /// Handles a closed connection.
     pub(super) fn disconnect(&mut self, connection: ConnId) {
         self.ledger.model.disconnect(connection);
     }
 
-    /// The contacts of a user of ours, with their preferences.
+    /// Returns the contacts of a local user with their q values.
     pub(super) fn contacts(&self, now: Timestamp, uri: &SipUri<'_>) -> Option<Contacts> {
         let aor = self.aor(uri)?;
         if let Some(shown) = &self.loading {
@@ -133,7 +134,7 @@ impl LocationModel {
         Some(self.ledger.model.lookup(now, &aor).into_iter().map(|target| (target.uri.to_vec(), target.q)).collect())
     }
 
-    /// Where a request that begins something goes: the contacts that the model has, those of the highest preference first.
+    /// Checks the targets of a request outside a dialog: the contacts in the model, highest q first.
     fn check_targets(&self, upstream: &Upstream) -> Verdict {
         let ExpectedTargets::Contacts(contacts) = &upstream.targets else { return Ok(()) };
         let best = contacts.iter().map(|(_, q)| *q).max();
@@ -149,7 +150,7 @@ impl LocationModel {
             });
         }
         if seen.is_empty() && !upstream.finals.iter().any(|one| absent(one.status)) {
-            // It was refused for another reason.
+            // It was rejected for another reason.
             return Ok(());
         }
         broken_unless(seen == expected, Rule::Registrar, || {

@@ -1,4 +1,4 @@
-//! Rules for the requests that leave.
+//! Rules for outgoing requests.
 
 use strowger_foundation::Timestamp;
 use strowger_message::{Message, Method, Status};
@@ -17,7 +17,7 @@ impl Invariants {
         }
     }
 
-    /// The server's own: CANCEL and ACK of a branch, and what keeps a translation open.
+    /// Checks the server's own requests: CANCEL and ACK of a branch, and keep-alives.
     fn check_own_request(&mut self, now: Timestamp, sent: &SentMessage, message: &Message<'_>) -> Verdict {
         let place = self.downstream.get(&key(&branch_of(message.via()), Method::Invite));
         let upstream = place.and_then(|(key, index)| Some((self.upstream.get_mut(key)?, *index)));
@@ -54,11 +54,11 @@ impl Invariants {
     }
 
     fn check_ack(&self, above: &[u8], sent: &SentMessage, message: &Message<'_>) -> Verdict {
-        // Whose INVITE was another process's goes on as if it were one to a success.
+        // If the INVITE belonged to an earlier process, the ACK is forwarded like one to a success.
         if self.ghosts.contains(&key(above, Method::Invite)) {
             return Ok(());
         }
-        // An ACK to a success has a branch of its own; that of a known INVITE is an ACK to its failure.
+        // An ACK to a success has its own branch; one with the branch of a known INVITE acknowledges a failure.
         let absorbed = self.upstream.get(&key(above, Method::Invite)).is_none_or(|upstream| upstream.stateless);
         broken_unless(absorbed, Rule::AckAbsorbed, || format!("forwarded: {}", summary(message.bytes())))?;
         let Some(ack) = self.step.ack.as_deref().and_then(|bytes| Message::parse(bytes).ok()) else {
@@ -67,7 +67,7 @@ impl Invariants {
         unchanged::check_request(&ack, message, self.step.transport != Some(sent.flow.transport))
     }
 
-    /// An ACK that answers no failure went on in the step in which it came.
+    /// Checks that an ACK to a success is forwarded in the step in which it arrives.
     pub(super) fn check_ack_passed(&self, sent: &[SentMessage]) -> Verdict {
         let Some(bytes) = &self.step.ack else { return Ok(()) };
         let Ok(ack) = Message::parse(bytes) else { return Ok(()) };
@@ -102,7 +102,7 @@ impl Invariants {
         let policy = &self.snapshot.proxy;
         let entry = Entry { now, step: self.step.number, late: !arrived, flow, uri: &uri };
         let (q, has_others, has_lower) = upstream.enter(&entry, policy, &self.answers)?;
-        // A later step goes to the contacts as they were.
+        // Contacts of lower q are those at the time of the request.
         let gone =
             arrived && !flow.reopen && flow.connection.is_some_and(|connection| self.closed.contains(&connection));
         let found = matches!(upstream.targets, ExpectedTargets::Contacts(_)) && gone;
@@ -120,7 +120,7 @@ impl Invariants {
             sent_at: now,
             bytes: message.bytes().to_vec(),
             provisional_at: None,
-            // Nobody rings for another request: Timer F is all that ends it.
+            // A non-INVITE does not ring: only timer F ends it.
             ring_deadline: now + if is_invite { policy.ring_timeout } else { TIMEOUT },
             has_others,
             step_deadline: (is_invite && has_lower).then(|| now + step),

@@ -1,4 +1,4 @@
-//! Rules for the responses that leave.
+//! Rules for outgoing responses.
 
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
@@ -8,7 +8,7 @@ use super::{FinalResponse, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, 
 use crate::ladder::summary;
 use crate::server::SentMessage;
 
-/// What begins every tag of a user agent, and none of the server's.
+/// Prefix of every tag of a user agent, and of none of the server's.
 const AGENT_TAG: &[u8] = b"phone-";
 
 impl Invariants {
@@ -22,7 +22,7 @@ impl Invariants {
         let key = key(&branch_of(message.via()), message.method());
         let shown = || summary(message.bytes());
         let Some(upstream) = self.upstream.get_mut(&key) else {
-            // Where a route keeps no state, responses pass whatever became of the process.
+            // On a stateless route, responses pass even after a restart.
             if self.ghosts.contains(&key) && self.step.request.is_none() {
                 return Ok(());
             }
@@ -64,14 +64,14 @@ impl Invariants {
         Ok(())
     }
 
-    /// The 2xx that came in this step has gone up.
+    /// Checks that the 2xx received in this step was forwarded upstream.
     pub(super) fn check_success(&self, sent: &[SentMessage]) -> Verdict {
         let Some(expected) = &self.step.expected else { return Ok(()) };
         let passed = sent.iter().any(|sent| sent.bytes == *expected);
         broken_unless(passed, Rule::EverySuccess, || format!("not passed up: {}", summary(expected)))
     }
 
-    /// A request that came again is answered by the same response, where the transaction has one to send.
+    /// Checks that a retransmitted request gets the same response, if its transaction has one.
     pub(super) fn check_repeated(&self, now: Timestamp, sent: &[SentMessage]) -> Verdict {
         let Some((key, false)) = &self.step.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
@@ -85,12 +85,13 @@ impl Invariants {
         broken_unless(repeated, Rule::Repeated, || format!("not repeated: {}", summary(&answer.bytes)))
     }
 
-    /// A new INVITE is answered at once, be it by 100; and so is every other request that the server does not forward.
+    /// Checks that a new INVITE is answered at once, at least with 100, and so is every other request that is not
+    /// forwarded.
     pub(super) fn check_begun(&self, now: Timestamp) -> Verdict {
         let Some((key, true)) = &self.step.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let answered = upstream.finals.iter().any(|one| one.at == now);
-        // Whether a REGISTER may wait is another rule's affair.
+        // Other rules check whether a REGISTER may wait.
         let registers = key.1 == Method::Register.as_bytes();
         let goes_on = registers || !upstream.branches.is_empty() || self.step.asked;
         broken_unless(answered || goes_on, Rule::InviteEnds, || {
@@ -99,8 +100,10 @@ impl Invariants {
     }
 }
 
-/// Whether two responses are the same, but for the nonce of a challenge: none is kept, so a request that comes again some seconds later is
-/// challenged with another one (RFC 3261 §26.3.2.4).
+/// Returns whether two responses are equal except for the nonce of a challenge.
+///
+/// The server does not store nonces, so a request repeated some seconds later is challenged with another one (RFC
+/// 3261 §26.3.2.4).
 fn is_the_same(one: &[u8], other: &[u8]) -> bool {
     const NONCE: &[u8] = b"nonce=\"";
     let is_challenge =
@@ -122,7 +125,8 @@ fn is_the_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Upstream {
-    /// Whether a response by `flow` goes where the request came from: on its connection, or another once that is closed.
+    /// Returns whether `flow` leads to the source of the request: on its connection, or on another once that is
+    /// closed.
     fn is_answered_by(&self, flow: &Flow) -> bool {
         let source = &self.source;
         let same = flow.transport == source.transport && flow.peer.ip() == source.peer.ip();
@@ -131,7 +135,7 @@ impl Upstream {
         same && (by_connection || by_address && flow.peer == source.peer)
     }
 
-    /// A branch's response without our Via, or the server's own with a To tag.
+    /// Checks that a response is a branch's without the server's Via, or the server's own with a To tag.
     fn check_origin(&self, message: &Message<'_>, status: Status) -> Verdict {
         let forwarded = self.branches.iter().flat_map(|branch| &branch.responses).any(|one| one == message.bytes());
         if forwarded {

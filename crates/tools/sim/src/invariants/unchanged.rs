@@ -1,4 +1,4 @@
-//! What a proxy may change in a message, and nothing else.
+//! Changes to a message that a proxy may make; all others are violations.
 
 use strowger_message::{HeaderName, Message};
 
@@ -6,7 +6,7 @@ use super::requests::broken_unless;
 use super::{Rule, Verdict};
 use crate::ladder::summary;
 
-/// A response as it must leave.
+/// Returns a response as it must leave.
 pub(super) fn without_top_via(message: &Message<'_>) -> Vec<u8> {
     let head = message.head();
     let Some(field) = head.fields().iter().find(|field| field.name == HeaderName::Via) else { return Vec::new() };
@@ -17,7 +17,7 @@ pub(super) fn without_top_via(message: &Message<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A request as it came in against one as it left; with two Record-Routes where it left by another transport (RFC 5658).
+/// Compares a request as received and as sent. A change of transport adds two Record-Route values (RFC 5658).
 pub(super) fn check_request(came: &Message<'_>, left: &Message<'_>, crossed: bool) -> Verdict {
     let broken = |what: &str| format!("{what}: {}", summary(left.bytes()));
     let check = |holds, what| broken_unless(holds, Rule::RequestUnchanged, || broken(what));
@@ -35,12 +35,12 @@ pub(super) fn check_request(came: &Message<'_>, left: &Message<'_>, crossed: boo
         message.head().elements(HeaderName::Via).skip(skipped).map(<[u8]>::to_vec).collect()
     };
     check(below(came, 1) == below(left, 2), "other Vias below")?;
-    // Within a dialog the Request-URI is the peer's own.
+    // Within a dialog the Request-URI is the peer's own address.
     let same_uri = came.to().tag().is_none() || came.request_uri() == left.request_uri();
     check(same_uri, "another Request-URI")
 }
 
-/// The header lines that a proxy has no business with, in their order.
+/// Returns the header fields that a proxy must not change, in order.
 fn lines<'a>(message: &'a Message<'_>) -> Vec<&'a [u8]> {
     let head = message.head();
     let others = head.fields().iter().filter(|field| {
@@ -58,7 +58,7 @@ fn lines<'a>(message: &'a Message<'_>) -> Vec<&'a [u8]> {
     others.map(|field| head.line(field)).collect()
 }
 
-/// Routes go from the top only.
+/// Returns whether Route values were removed only from the top.
 fn routes_end_alike(came: &Message<'_>, left: &Message<'_>) -> bool {
     let routes = |message: &Message<'_>| -> Vec<Vec<u8>> {
         message.head().elements(HeaderName::Route).map(<[u8]>::to_vec).collect()

@@ -1,4 +1,4 @@
-//! What the worker takes of new work: its controller, and the kernel that follows it.
+//! Admission of new work: the worker's controller, and the kernel filter that follows it.
 
 use core::time::Duration;
 
@@ -12,28 +12,28 @@ use strowger_shard::{Classification, Classifier, SteeringResult, begins_work};
 use super::kernel::Kernel;
 use super::kernel_filter::KernelFilter;
 
-/// A worker's overload control.
+/// Overload control of a worker.
 #[derive(Debug)]
 pub(super) struct Admission {
     controller: Controller,
     salt: u32,
-    /// When the kernel is adjusted next.
+    /// Time of the next kernel adjustment.
     next_look: Timestamp,
 }
 
 impl Admission {
-    /// A control that never refuses anything where it is not enabled.
+    /// Creates a control; a disabled one never rejects anything.
     pub(super) fn new(seed: u64, salt: u32, is_enabled: bool) -> Self {
         Self { controller: Controller::new(seed, is_enabled), salt, next_look: Timestamp::ZERO }
     }
 
-    /// When the controller has to be looked at, whatever comes: a filter must not outlast what it is for.
+    /// Returns the time at which the controller must run even without input: a filter must not outlast its reason.
     pub(super) fn next_deadline(&self, filter: &KernelFilter) -> Timestamp {
         let window_ends = if self.controller.is_limiting() { self.controller.window_ends() } else { Timestamp::MAX };
         window_ends.min(filter.next_deadline()).max(self.next_look)
     }
 
-    /// Whether a message is dropped before it is parsed.
+    /// Returns whether a message is dropped before it is parsed.
     pub(super) fn filters_out(&self, kind: FilteredKind, bytes: &[u8]) -> bool {
         !self.controller.filter().is_open()
             && queue_of(bytes) == Queue::NewWork
@@ -41,7 +41,7 @@ impl Admission {
             && may_be_dropped_unread(bytes)
     }
 
-    /// The verdict on a message that was read at `now`.
+    /// Returns the verdict on a message that was read at `now`.
     pub(super) fn judge(
         &mut self,
         (now, arrival): (Timestamp, Timestamp),
@@ -72,12 +72,12 @@ impl Admission {
         verdict
     }
 
-    /// Asks the controller about new work that has waited for so long.
+    /// Asks the controller about new work that has waited for `wait`.
     fn offer(&mut self, now: Timestamp, wait: Duration, offer: impl FnOnce() -> OfferedRequest) -> Verdict {
         self.controller.handle_request(now, wait, offer)
     }
 
-    /// Once a window: has the kernel follow the controller.
+    /// Applies the controller's filter to the kernel, once per window.
     pub(super) fn adjust(&mut self, now: Timestamp, kernel: &mut Kernel) {
         if now < self.next_look {
             return;

@@ -1,4 +1,4 @@
-//! The callee of all calls: a gateway that rings and answers at once.
+//! Callee of all calls: a gateway that rings and answers at once.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,28 +11,28 @@ use super::callers::{T1, T2, TIMEOUT};
 use super::requests::call_of;
 use super::schedule::{Schedule, Timer};
 
-/// Where it is.
+/// Returns the callee's address.
 pub(super) fn address() -> SocketAddr {
     SocketAddr::from(([203, 0, 113, 9], 5060))
 }
 
-/// The callee's side of all calls.
+/// Callee side of all calls.
 #[derive(Debug, Default)]
 pub(super) struct Callee {
     calls: BTreeMap<usize, AnsweredCall>,
 }
 
-/// A call that was answered.
+/// Answered call.
 #[derive(Debug)]
 enum AnsweredCall {
-    /// The 200 is sent again until the ACK comes.
+    /// The 200 is retransmitted until the ACK arrives.
     Unconfirmed { ok: Vec<u8>, since: Timestamp },
-    /// The ACK came, or nobody waits for it any more.
+    /// The ACK arrived, or the callee has given up.
     Over,
 }
 
 impl Callee {
-    /// A request came.
+    /// Handles an incoming request.
     pub(super) fn handle_message(&mut self, now: Timestamp, bytes: &[u8], schedule: &mut Schedule) {
         let Ok(message) = Message::parse(bytes) else { return };
         let Some(call) = call_of(message.call_id()).filter(|_| message.status().is_none()) else { return };
@@ -55,7 +55,7 @@ impl Callee {
         }
     }
 
-    /// Sends the 200 again where no ACK has come.
+    /// Retransmits the 200 if no ACK has arrived.
     //= rfc3261#13.3.1.4
     pub(super) fn handle_timeout(&mut self, now: Timestamp, call: usize, interval: Duration, schedule: &mut Schedule) {
         let Some(answered) = self.calls.get_mut(&call) else { return };
@@ -70,7 +70,7 @@ impl Callee {
     }
 }
 
-/// A response with what a dialog needs.
+/// Writes a response with the header fields of a dialog.
 fn response(message: &Message<'_>, status: Status) -> Vec<u8> {
     let mut out = Vec::new();
     let mut reply = ResponseBuilder::begin(&mut out, message.head(), status, status.reason(), b"callee", None);

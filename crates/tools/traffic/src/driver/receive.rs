@@ -32,7 +32,7 @@ pub(super) struct IncomingMessage<'a> {
 
 impl Driver {
     /// A message came. `arrived` is when the kernel had it, `now` when it is handled. Where it belongs to a call of another of
-    /// those who answer at this address ([`Setup::share`](super::Setup::share)), nothing is done but to say whose.
+    /// those who answer at this address ([`Setup::partition`](super::Setup::share)), nothing is done but to say whose.
     pub fn handle_message(
         &mut self,
         now: Timestamp,

@@ -2,7 +2,7 @@
 //!
 //! The kernel chooses by the sender's address whose socket a message comes to, so the parts of one call may come to several
 //! threads: from a proxy that does not stay on the way, over several connections, from a caller with several sockets. Each call
-//! belongs to one thread by its Call-ID ([`Share`]). Whoever has a message of another's call hands it over, and what is to
+//! belongs to one thread by its Call-ID ([`Partition`]). Whoever has a message of another's call hands it over, and what is to
 //! leave by a connection of another thread goes back to that. Nobody waits: a full queue drops datagrams, and counts them;
 //! what came by a connection is kept, and no more is read of connections until there is room.
 

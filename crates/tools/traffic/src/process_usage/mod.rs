@@ -157,7 +157,7 @@ impl ProcessSampler {
     }
 }
 
-/// A [`Watch`] with a thread of its own.
+/// A [`ProcessSampler`] with a thread of its own.
 #[derive(Debug)]
 pub struct SamplerThread {
     stop: Sender<()>,

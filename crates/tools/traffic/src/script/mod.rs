@@ -32,7 +32,7 @@ use crate::law::Law;
 /// Where a step stands in its script.
 pub type StepIndex = u16;
 
-/// A method as a number; those that have no number of their own are [`Verb::Other`].
+/// A method as a number; those that have no number of their own are [`MethodId::Other`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "each is the method of its name")]
 #[repr(u8)]
@@ -150,7 +150,7 @@ pub struct Script {
     pub templates: Vec<Template>,
     /// The laws of pauses and time-outs.
     pub laws: Vec<Law>,
-    /// What happens beside the messages; expects and [`Step::Act`] name ranges of these.
+    /// What happens beside the messages; expects and [`Step::Actions`] name ranges of these.
     pub actions: Vec<Action>,
     /// How many variables a session has.
     pub variables: u16,

@@ -255,7 +255,7 @@ impl Point {
     }
 }
 
-/// The sweep. [`next_task`](Self::next_task) and [`handle_measured`](Self::handle_measured) take turns until there is no
+/// The sweep. [`next_task`](Self::next_task) and [`handle_measurement`](Self::handle_measured) take turns until there is no
 /// next one.
 #[derive(Clone, Debug)]
 pub struct Sweep {

@@ -1,6 +1,6 @@
 //! The users of the multicore paper: they register every few minutes, think, and call one another.
 //!
-//! A user's next registration and its next call are all that is kept of it ([`Habit`]); a session exists only while a call or
+//! A user's next registration and its next call are all that is kept of it ([`Activity`]); a session exists only while a call or
 //! a registration is going on. The caller thinks again when its call has ended; being called does not keep it from thinking.
 //!
 //! What the paper leaves open is a parameter, and declared: the log-normal's sigma, the law of ring times, and when a caller

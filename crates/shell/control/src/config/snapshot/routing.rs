@@ -1,4 +1,4 @@
-//! Trunks and routes as shards are told them.
+//! Trunks and routes in the form for the shards.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ impl Config {
         self.trunks.iter().map(|trunk| Arc::new(self::trunk(trunk))).collect()
     }
 
-    /// To the server that runs beside this one.
+    /// Returns the route to the server that runs beside this one.
     pub(super) fn fallback_route(&self) -> Option<strowger_shard::Route> {
         let proxy = self.kamailio.as_ref()?.proxy.as_ref()?;
         let action = strowger_shard::Action::proxy(vec![placed(proxy, 0, 1)], self.proxy.stateless.into());
         Some(strowger_shard::Route::new(RouteMatch::default(), action))
     }
 
-    /// The routes with the gateways of the sets that they name, and with the targets of their balancers.
+    /// Returns the routes, with the gateways of their sets and the targets of their balancers.
     #[must_use]
     pub fn routes(&self, gateways: &Gateways, sets: &TargetSets) -> Vec<strowger_shard::Route> {
         self.routes.iter().map(|route| self.route(route, gateways, sets)).collect()
@@ -124,7 +124,7 @@ fn account(trunk: &Trunk) -> Option<Account> {
     })
 }
 
-/// All of them, each URI once; nobody of a set in which one is no target.
+/// Returns all targets, each URI once. A set with an invalid gateway contributes none.
 fn targets(listed: &[TargetOrSet], gateways: &Gateways) -> Vec<RouteTarget> {
     let mut all: Vec<RouteTarget> = Vec::new();
     let mut add = |destination: &Destination| {
@@ -146,7 +146,7 @@ fn target(destination: &Destination) -> RouteTarget {
     placed(&destination.target, destination.priority, destination.weight)
 }
 
-/// Where a balancer's target is.
+/// Converts a balancer's target to a route's target.
 pub(crate) fn route_target(share: &WeightedTarget) -> RouteTarget {
     placed(&share.target, share.priority, share.weight)
 }

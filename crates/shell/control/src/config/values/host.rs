@@ -1,4 +1,4 @@
-//! Names of which the DNS is asked for a balancer's targets: services, by their SRV records, and hosts, by their addresses.
+//! DNS names of balancers' targets: services, resolved by SRV records, and hosts, resolved by addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +9,20 @@ use strowger_message::Host;
 
 use super::ServiceName;
 
-/// What stands before the name of a host of which every address is a target.
+/// Prefix of a host name whose addresses are all targets.
 pub(super) const HOST: &str = "dns:";
 
-/// A name that targets come from.
+/// A DNS name that yields targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsName {
-    /// Its SRV records name them.
+    /// A service whose SRV records name the targets.
     Service(ServiceName),
-    /// Its addresses are them.
+    /// A host whose addresses are the targets.
     Host(HostName),
 }
 
 impl fmt::Display for DnsName {
-    /// As it is written in the configuration.
+    /// Writes the name as in the configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service(name) => name.fmt(f),
@@ -31,7 +31,7 @@ impl fmt::Display for DnsName {
     }
 }
 
-/// A host of which every address (A, AAAA) is a target; written as `dns:HOST`, `dns:HOST:PORT` or
+/// A host whose addresses (A, AAAA) are all targets, written as `dns:HOST`, `dns:HOST:PORT` or
 /// `dns:HOST:PORT;transport=tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
@@ -40,7 +40,7 @@ pub struct HostName {
 }
 
 impl HostName {
-    /// The host, its port and the transport.
+    /// Returns the host, port and transport as a query.
     #[must_use]
     pub const fn question(&self) -> &LocateQuery {
         &self.question

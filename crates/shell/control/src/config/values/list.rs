@@ -1,4 +1,4 @@
-//! Values of which one may stand where a list may.
+//! Values written alone or as a list.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,17 +9,17 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{EngineUrl, MethodName, Origin, Prefix, SharedDatabase};
 
-/// One value or a list of them; any value where it is empty.
+/// One value or a list; if empty, any value matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct OneOrMany<T>(pub Vec<T>);
 
-/// Methods: one name or a list.
+/// One method or a list.
 pub type Methods = OneOrMany<MethodName>;
 
-/// What may stand alone or in a list.
+/// A value that may be written alone or in a list.
 pub trait ListItem: std::str::FromStr<Err = String> {
-    /// What is expected, for messages.
+    /// Description of the expected values, for messages.
     const EXPECTED: &'static str;
 }
 
@@ -51,7 +51,7 @@ impl<T> Default for OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    /// Whether any value fits.
+    /// Whether any value matches.
     #[must_use]
     pub const fn is_any(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,4 @@
-//! Where a balancer's targets come from: written out, from the database, from a dispatcher list, from the DNS.
+//! Sources of a balancer's targets: the configuration, the database, a dispatcher list or DNS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,28 +16,28 @@ use super::host::HOST;
 use super::set::SET;
 use super::{DnsName, HostName, SetName, Target};
 
-/// What stands before the file of a dispatcher list.
+/// Prefix of a dispatcher list file.
 pub(super) const LIST: &str = "list:";
-/// What stands before a name that SRV records are of.
+/// Prefix of a name with SRV records.
 pub(super) const SERVICE: &str = "srv:";
 
-/// One entry of a balancer's targets.
+/// An entry in a balancer's list of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSource {
-    /// A target that is written out.
+    /// A target in the configuration.
     Target(WeightedTarget),
-    /// The gateways of a set in the database.
+    /// Gateways of a set in the database.
     Set(SetName),
-    /// The destinations of a set in a dispatcher list file.
+    /// Destinations of a set in a dispatcher list file.
     List(ListName),
-    /// The servers that SRV records name.
+    /// Servers named by SRV records.
     Service(ServiceName),
     /// Every address of a host.
     Host(HostName),
 }
 
 impl TargetSource {
-    /// What the DNS is asked for it; nothing of sources that are elsewhere.
+    /// Returns the DNS name to query; `None` for sources outside DNS.
     #[must_use]
     pub fn dns_name(&self) -> Option<DnsName> {
         match self {
@@ -74,42 +74,42 @@ impl fmt::Display for TargetSource {
     }
 }
 
-/// A target with its share of the calls.
+/// A target with its priority, weight and capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedTarget {
     /// The target.
     pub target: Target,
-    /// Those of a higher one are spares of the others.
+    /// Priority; targets with a higher number are spares for lower ones.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     pub weight: u16,
-    /// The most calls at one time; no limit where there is none.
+    /// Maximum number of simultaneous calls; none for no limit.
     pub capacity: Option<u32>,
 }
 
 impl WeightedTarget {
-    /// An equal share.
+    /// Creates a target with default priority and weight.
     #[must_use]
     pub const fn of(target: Target) -> Self {
         Self { target, priority: 0, weight: 1, capacity: None }
     }
 }
 
-/// As it is written where it has more than a URI.
+/// Table form of a target.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BalancerTarget")]
 struct Table {
     /// A SIP URI.
     uri: Target,
-    /// Those of a higher one are spares of the others.
+    /// Priority; targets with a higher number are spares for lower ones.
     #[serde(default)]
     priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     #[serde(default = "default_weight")]
     #[schemars(range(min = 1, max = 65535))]
     weight: u16,
-    /// The most calls at one time.
+    /// Maximum number of simultaneous calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     capacity: Option<u32>,
@@ -119,12 +119,12 @@ const fn default_weight() -> u16 {
     1
 }
 
-/// A set of a dispatcher list file of Kamailio's; written as `list:FILE#SETID`.
+/// A set in a Kamailio dispatcher list file, written as `list:FILE#SETID`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListName {
-    /// The file; relative to where the server is started.
+    /// The file, relative to the working directory.
     pub file: PathBuf,
-    /// The set's number in it.
+    /// Number of the set in the file.
     pub id: u32,
 }
 
@@ -151,7 +151,7 @@ impl fmt::Display for ListName {
     }
 }
 
-/// A name that SRV records are of (RFC 2782); written as `srv:example.com` or `srv:_sip._tcp.example.com`.
+/// A name with SRV records (RFC 2782), written as `srv:example.com` or `srv:_sip._tcp.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName {
     text: String,
@@ -159,13 +159,13 @@ pub struct ServiceName {
 }
 
 impl ServiceName {
-    /// The domain, and the transport where the name has one.
+    /// Returns the domain, and the transport if the name has one, as a query.
     #[must_use]
     pub const fn question(&self) -> &LocateQuery {
         &self.question
     }
 
-    /// As written, without `srv:`.
+    /// Returns the name as written, without `srv:`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
