@@ -158,7 +158,7 @@ impl Proxy {
     /// Whether the branch went over the flow of a registration, and so to the device itself.
     fn is_by_flow(&mut self, index: u32, client: ClientId) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        branch.is_some_and(|branch| branch.reach.is_flow())
+        branch.is_some_and(|branch| branch.hop_kind.is_flow())
     }
 
     /// Responds to the challenge of a trunk, once.

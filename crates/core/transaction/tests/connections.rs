@@ -109,7 +109,7 @@ fn a_connection_that_is_not_opened_fails_what_waits_for_it() {
 #[test]
 fn the_ack_to_a_failure_goes_the_way_of_its_invite() {
     let datagram = Flow::new(ListenerId(3), Transport::Udp, peer(5062));
-    for flow in [datagram, Flow::on(ListenerId(1), Transport::Tcp, peer(40_000), connection(7))] {
+    for flow in [datagram, Flow::on_connection(ListenerId(1), Transport::Tcp, peer(40_000), connection(7))] {
         let mut layer = Transactions::new(Timing::default(), 1);
         let id = start(&mut layer, Kind::Invite, flow);
         let mut out = Buf::new();

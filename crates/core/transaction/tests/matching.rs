@@ -85,7 +85,7 @@ fn an_old_senders_ack_to_a_success_is_the_users() {
     let ack = invite.replace("INVITE", "ACK").replace("sip:bob@b>", "sip:bob@b>;tag=2");
     assert_eq!(layer.find_server(key(&ack)), Some(id));
     assert!(layer.ack_matches(id, &Head::scan(ack.as_bytes()).expect("valid")));
-    assert_eq!(layer.handle_ack(Timestamp::ZERO, id), AckVerdict::PassOn);
+    assert_eq!(layer.handle_ack(Timestamp::ZERO, id), AckVerdict::ToUser);
 }
 
 #[test]
