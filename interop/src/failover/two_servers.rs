@@ -1,4 +1,4 @@
-//! Clients that know two servers, which share registrations (failover paper, section 3.1).
+//! Clients that know two servers which share registrations (failover paper, section 3.1).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Arrangement, Engines, Namespace, Server};
 
-/// Clients that know two members.
+/// The failover method whose clients know two members.
 #[derive(Debug)]
 pub struct TwoServers {
     name: &'static str,
@@ -18,7 +18,7 @@ pub struct TwoServers {
     faults: &'static [Fault],
 }
 
-/// Members that forward to each other.
+/// Members that forward changes to each other.
 pub const SECOND_BY_PEERS: TwoServers = TwoServers {
     name: "second-registrar",
     describe: "the client's second registrar; members without an engine",
@@ -72,13 +72,13 @@ impl Method for TwoServers {
     }
 }
 
-/// Two members. What stands first goes first at the end.
+/// Two members. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 struct Pair {
     phones: Phones,
     servers: Vec<Server>,
     engines: Option<Engines>,
-    /// The machine of the first one.
+    /// Index of the first member's machine.
     first: usize,
     lan: Lan,
 }
